@@ -1,0 +1,47 @@
+"""posteer: elicit behaviour from sequence models by steering their latent posterior."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from posteer.elicitation import Elicitation, elicit, elicit_many
+    from posteer.errors import InputError
+    from posteer.evaluation import expected_utility, landscape
+    from posteer.models import open_model
+    from posteer.processes import open_process
+    from posteer.utilities import open_utility
+
+# Names resolve on first use, so that `import posteer` (and `posteer --help`) does not load torch.
+_HOMES = {
+    "Elicitation": "posteer.elicitation",
+    "elicit": "posteer.elicitation",
+    "elicit_many": "posteer.elicitation",
+    "InputError": "posteer.errors",
+    "expected_utility": "posteer.evaluation",
+    "landscape": "posteer.evaluation",
+    "open_model": "posteer.models",
+    "open_process": "posteer.processes",
+    "open_utility": "posteer.utilities",
+}
+
+__all__ = [
+    "Elicitation",
+    "InputError",
+    "elicit",
+    "elicit_many",
+    "expected_utility",
+    "landscape",
+    "open_model",
+    "open_process",
+    "open_utility",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'posteer' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,179 @@
+"""One front door for every method, and the record it returns."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from posteer.errors import InputError, require
+from posteer.evaluation import PromptLandscape, expected_utility, landscape
+from posteer.models import Metered, SequenceModel, open_model
+from posteer.problem import Answer, Problem, Progress
+from posteer.search.exhaustive import ExhaustiveSearch
+from posteer.steering.ppt import PosteriorPrefixTuning
+from posteer.utilities import Utility, open_utility
+
+
+class Method(Protocol):
+    """A way to find prompts. It sees the model only through its meter."""
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]: ...
+
+
+METHODS: dict[str, Callable[[], Method]] = {
+    "ppt": lambda: PosteriorPrefixTuning(analytic=False, exact_means=False),
+    "ppt-rb": lambda: PosteriorPrefixTuning(analytic=False, exact_means=True),
+    "ppt-analytic": lambda: PosteriorPrefixTuning(analytic=True, exact_means=False),
+    "ppt-rb-analytic": lambda: PosteriorPrefixTuning(analytic=True, exact_means=True),
+    "exhaustive": ExhaustiveSearch,
+}
+
+
+def open_method(name: str) -> Method:
+    """A method with its default settings, by name."""
+    if name not in METHODS:
+        raise InputError(f"unknown method '{name}': expected one of {', '.join(METHODS)}")
+    return METHODS[name]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elicitation:
+    """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
+
+    `rank` and `optimum` are over all prompts of the length, None where they cannot be enumerated.
+    `standard_error` is that of `expected_utility`: 0 when it is exact.
+    """
+
+    model: str
+    utility: str
+    horizon: int
+    length: int
+    method: str
+    seed: int
+    prompt: list[int]
+    expected_utility: float
+    standard_error: float
+    surrogate: float | None
+    surrogate_standard_error: float | None
+    ess_fraction: float | None
+    pareto_k: float | None
+    rank: int | None
+    optimum: float | None
+    steps: int | None
+    stop_reason: str | None
+    cost: dict[str, int]
+    seconds: float
+    vocab_size: int = field(repr=False)
+    n_prompts: int | None = field(repr=False)
+    surrogate_history: list[float] = field(default_factory=list, repr=False)
+    ess_history: list[float] = field(default_factory=list, repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
+        hidden = {"vocab_size", "n_prompts", "surrogate_history", "ess_history"}
+        return {k: _json_safe(v) for k, v in vars(self).items() if k not in hidden}
+
+
+def _json_safe(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def elicit(
+    model: str | SequenceModel,
+    utility: str | Utility | Callable[..., float],
+    *,
+    length: int,
+    horizon: int = 4,
+    method: str | Method = "ppt-rb-analytic",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Elicitation:
+    """Find a hard prompt that steers a model.
+
+    >>> elicit("exact:urn", "dyck", length=6).prompt
+    [0, 1, 0, 1, 0, 1]
+    """
+    return elicit_many(
+        model,
+        [utility],
+        length=length,
+        horizon=horizon,
+        method=method,
+        seeds=[seed],
+        progress=progress,
+    )[0]
+
+
+def elicit_many(
+    model: str | SequenceModel,
+    utilities: Sequence[str | Utility | Callable[..., float]],
+    *,
+    length: int,
+    horizon: int = 4,
+    method: str | Method = "ppt-rb-analytic",
+    seeds: Sequence[int] = (0,),
+    progress: Progress | None = None,
+) -> list[Elicitation]:
+    """Every utility with every seed, as one batch; utilities vary slowest."""
+    metered = Metered(open_model(model) if isinstance(model, str) else model)
+    require(len(utilities) > 0 and len(seeds) > 0, "expected at least one utility and one seed")
+    opened = [open_utility(given, metered.space) for given in utilities]
+    problems = [
+        Problem(metered, utility, length, horizon, seed) for utility in opened for seed in seeds
+    ]
+    solver = open_method(method) if isinstance(method, str) else method
+    started = time.perf_counter()
+    answers = solver.solve(problems, progress)
+    seconds = (time.perf_counter() - started) / len(problems)
+    landscapes = [landscape(metered.inner, utility, length, horizon) for utility in opened]
+    name = method if isinstance(method, str) else type(method).__name__
+    return [
+        _judge(problem, answer, landscapes[index // len(seeds)], name, seconds)
+        for index, (problem, answer) in enumerate(zip(problems, answers, strict=True))
+    ]
+
+
+def _judge(
+    problem: Problem,
+    answer: Answer,
+    among: PromptLandscape | None,
+    method: str,
+    seconds: float,
+) -> Elicitation:
+    """The answer's exact utility on the model itself; this is not charged to the method."""
+    judged = expected_utility(
+        problem.model.inner, problem.utility, answer.prompt[None], problem.horizon
+    )
+    value = float(judged.expected_utility[0])
+    return Elicitation(
+        model=problem.model.name,
+        utility=problem.utility.name,
+        horizon=problem.horizon,
+        length=problem.length,
+        method=method,
+        seed=problem.seed,
+        prompt=answer.prompt.tolist(),
+        expected_utility=value,
+        standard_error=float(judged.standard_error[0]),
+        surrogate=answer.surrogate,
+        surrogate_standard_error=answer.surrogate_standard_error,
+        ess_fraction=answer.ess_fraction,
+        pareto_k=answer.pareto_k,
+        rank=None if among is None else among.rank(value),
+        optimum=None if among is None else among.optimum,
+        steps=answer.steps,
+        stop_reason=answer.stop_reason,
+        cost={
+            "forward_tokens": answer.queries.forward_tokens,
+            "backward_tokens": answer.queries.backward_tokens,
+            "bank_tokens": answer.bank_tokens,
+        },
+        seconds=seconds,
+        vocab_size=problem.model.space.vocab_size,
+        n_prompts=None if among is None else among.n_prompts,
+        surrogate_history=answer.surrogate_history,
+        ess_history=answer.ess_history,
+    )

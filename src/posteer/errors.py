@@ -1,0 +1,13 @@
+"""The one error a user can cause, and the helpers that raise it."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """Input refused at the boundary: one line that names the value and what was expected."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse the input with `message` unless `condition` holds."""
+    if not condition:
+        raise InputError(message)

@@ -1,0 +1,188 @@
+"""The exact expected utility of hard prompts, the optimum over all of them, and ranks.
+
+Any model: continuations are enumerated level by level, so prompts share the prefix tree of their
+continuations and each node is read once. Past `ENUMERATION_BUDGET` nodes: Monte Carlo with a
+standard error. An exact model depends on a prompt only through its transition counts and last
+context, so prompts fall into classes and the optimum is exact far past enumeration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posteer.errors import InputError, require
+from posteer.kernels import ContextSpace
+from posteer.prompt_classes import prompt_classes
+from posteer.models.base import Metered, SequenceModel
+from posteer.models.exact import ExactModel
+from posteer.randomness import torch_stream
+from posteer.shapes import Float, Int
+from posteer.utilities.base import Utility, all_sequences
+
+ENUMERATION_BUDGET = 2**22
+"""Leaves (prompts x continuations) up to which expected utilities are enumerated."""
+
+MONTE_CARLO_ROLLOUTS = 20_000
+ENUMERABLE_PROMPTS = 2**16
+TIE = 1e-5
+"""Prompts whose expected utilities differ by no more share a rank, as in the paper."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Expected utilities of a batch of prompts; standard errors are 0 where they are exact."""
+
+    expected_utility: Float[Tensor, "B"]
+    standard_error: Float[Tensor, "B"]
+
+
+def expected_utility(
+    model: SequenceModel,
+    utility: Utility,
+    prompts: Int[Tensor, "B m"],
+    horizon: int,
+    *,
+    seed: int = 0,
+    n_rollouts: int = MONTE_CARLO_ROLLOUTS,
+) -> Evaluation:
+    """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo."""
+    check_prompts(model.space, prompts)
+    require(horizon >= 1, f"horizon {horizon}: expected at least 1")
+    require(
+        prompts.shape[1] >= utility.order,
+        f"prompt of {prompts.shape[1]} tokens: {utility.name} reads the last {utility.order}",
+    )
+    contexts = _utility_contexts(model.space, utility, prompts)
+    if len(prompts) * model.space.vocab_size**horizon <= ENUMERATION_BUDGET:
+        state = _read(model, prompts)
+        value = _enumerate(model, utility, state, contexts, horizon)
+        return Evaluation(value, torch.zeros_like(value))
+    results = []
+    for row, prompt in enumerate(prompts):
+        generator = torch_stream(seed, "evaluation", row)
+        state = _read(model, prompt[None]).select(torch.zeros(n_rollouts, dtype=torch.long))
+        continuations = _roll_out(model, state, horizon, generator)
+        values = utility(continuations, contexts[row].expand(n_rollouts))
+        results.append((values.mean(), values.std() / n_rollouts**0.5))
+    return Evaluation(
+        torch.stack([mean for mean, _ in results]), torch.stack([error for _, error in results])
+    )
+
+
+def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
+    """Refuse tokens outside the vocabulary and prompts that are not longer than the order."""
+    outside = (prompts < 0) | (prompts >= space.vocab_size)
+    if bool(outside.any()):
+        raise InputError(
+            f"prompt has the symbol {int(prompts[outside][0])}: expected symbols 0 to "
+            f"{space.vocab_size - 1}"
+        )
+    require(
+        prompts.shape[1] > space.order,
+        f"prompt of {prompts.shape[1]} tokens: expected more than the order {space.order}",
+    )
+
+
+def _utility_contexts(
+    space: ContextSpace, utility: Utility, prompts: Int[Tensor, "B m"]
+) -> Int[Tensor, "B"]:
+    return ContextSpace(space.vocab_size, utility.order).suffix(prompts)
+
+
+def _read(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
+    state = model.start(len(prompts))
+    for token in prompts.unbind(-1):
+        _, state = model.advance(state, token)
+    return state
+
+
+def _enumerate(
+    model: SequenceModel, utility: Utility, state: Any, contexts: Int[Tensor, "B"], horizon: int
+) -> Float[Tensor, "B"]:
+    """Expand all continuations of all histories one level at a time."""
+    vocab, n_prompts = model.space.vocab_size, len(contexts)
+    log_probability = state.log_probs
+    for depth in range(1, horizon):
+        n_nodes = n_prompts * vocab ** (depth - 1)
+        children = torch.arange(n_nodes).repeat_interleave(vocab)
+        law, state = model.advance(state.select(children), torch.arange(vocab).repeat(n_nodes))
+        log_probability = (log_probability.flatten()[:, None] + law).view(n_prompts, -1)
+    continuations = all_sequences(vocab, horizon)
+    values = utility(
+        continuations.expand(n_prompts, -1, -1), contexts[:, None].expand(-1, len(continuations))
+    )
+    return (log_probability.double().exp() * values).sum(-1)
+
+
+def _roll_out(
+    model: SequenceModel, state: Any, horizon: int, generator: torch.Generator
+) -> Int[Tensor, "B N"]:
+    law, tokens = state.log_probs, []
+    for t in range(horizon):
+        uniform = torch.rand(len(law), 1, dtype=torch.float64, generator=generator)
+        token = (uniform >= law.double().exp().cumsum(-1)[:, :-1]).sum(-1)
+        tokens.append(token)
+        if t + 1 < horizon:
+            law, state = model.advance(state, token)
+    return torch.stack(tokens, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class PromptLandscape:
+    """Expected utilities over *all* prompts of a length, by class of equivalent prompts."""
+
+    values: Float[Tensor, "K"]
+    sizes: list[int]
+    best_prompt: Int[Tensor, "m"]
+
+    @property
+    def optimum(self) -> float:
+        return float(self.values.max())
+
+    @property
+    def n_prompts(self) -> int:
+        return sum(self.sizes)
+
+    def rank(self, value: float) -> int:
+        """1 + how many prompts are better by more than the tie tolerance."""
+        better = (self.values > value + TIE).nonzero().flatten().tolist()
+        return 1 + sum(self.sizes[row] for row in better)
+
+
+def landscape(
+    model: SequenceModel, utility: Utility, length: int, horizon: int
+) -> PromptLandscape | None:
+    """All prompts of a length, or None where neither prompts nor classes can be enumerated."""
+    inner = model.inner if isinstance(model, Metered) else model
+    n_continuations = model.space.vocab_size**horizon
+    if n_continuations > ENUMERATION_BUDGET // 64:
+        return None
+    part = ENUMERATION_BUDGET // n_continuations
+    if isinstance(inner, ExactModel):
+        classes = prompt_classes(model.space, length, max(utility.order, model.space.order))
+        if classes is None:
+            return None
+        utility_contexts = classes.last % model.space.vocab_size**utility.order
+        values = [
+            _enumerate(
+                model,
+                utility,
+                inner.resume(classes.counts[rows].double(), classes.last[rows] % inner.space.n_contexts),
+                utility_contexts[rows],
+                horizon,
+            )
+            for rows in torch.arange(len(classes.last)).split(part)
+        ]
+        value = torch.cat(values)
+        return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))
+    if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
+        return None
+    prompts = all_sequences(model.space.vocab_size, length)
+    value = torch.cat(
+        [expected_utility(model, utility, rows, horizon).expected_utility for rows in prompts.split(part)]
+    )
+    return PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())])

@@ -1,0 +1,87 @@
+"""A bank of latent kernels drawn once and used for every utility."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posteer.errors import require
+from posteer.kernels import ContextSpace, count_transitions, lift
+from posteer.models.base import Metered
+from posteer.processes import Process
+from posteer.randomness import numpy_stream, torch_stream
+from posteer.shapes import Float
+
+
+@dataclass(frozen=True, eq=False)
+class LatentBank:
+    """Samples of a latent prior, where they came from and what they cost.
+
+    `source` is `analytic` (drawn from the process) or `rollouts` (predictive Monte Carlo).
+    `tokens` is what drawing it asked of the model. `unvisited` names the treatment of contexts
+    that a rollout never reached.
+    """
+
+    space: ContextSpace
+    kernels: Float[Tensor, "L C V"]
+    source: str
+    seed: int
+    tokens: int = 0
+    unvisited: str = "none"
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def at_order(self, order: int) -> LatentBank:
+        """The same latents as kernels of a higher order."""
+        if order == self.space.order:
+            return self
+        require(order > self.space.order, f"a bank of order {self.space.order} is not of {order}")
+        lifted = lift(self.space, self.kernels, order)
+        space = ContextSpace(self.space.vocab_size, order)
+        return LatentBank(space, lifted, self.source, self.seed, self.tokens, self.unvisited)
+
+
+def draw_analytic(process: Process, n_samples: int, seed: int) -> LatentBank:
+    """Kernels drawn from the process itself: the paper's (analytic) variants."""
+    require(n_samples >= 2, f"{n_samples} latent samples: expected at least 2")
+    kernels = process.sample_kernels(n_samples, numpy_stream(seed, "analytic-bank"))
+    return LatentBank(process.space, kernels, "analytic", seed)
+
+
+def draw_by_rollouts(
+    model: Metered,
+    n_samples: int,
+    rollout_length: int,
+    seed: int,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> LatentBank:
+    """Predictive Monte Carlo: roll the model out unconditioned and count (paper, app. PMC).
+
+    A context that a rollout never reached has no frequencies; its row is set to uniform.
+    """
+    space = model.space
+    require(n_samples >= 2, f"{n_samples} latent samples: expected at least 2")
+    require(
+        rollout_length > space.order,
+        f"rollouts of {rollout_length} tokens: expected more than the order {space.order}",
+    )
+    generator = torch_stream(seed, "rollouts")
+    before = model.queries.forward_tokens
+    state = model.start(n_samples)
+    log_probs, tokens = state.log_probs, []
+    for done in range(1, rollout_length + 1):
+        uniform = torch.rand(n_samples, 1, dtype=torch.float64, generator=generator)
+        token = (uniform >= log_probs.double().exp().cumsum(-1)[:, :-1]).sum(-1)
+        tokens.append(token)
+        log_probs, state = model.advance(state, token)
+        if progress is not None:
+            progress("rolling out", done, rollout_length)
+    counts = count_transitions(space, torch.stack(tokens, -1))
+    totals = counts.sum(-1, keepdim=True)
+    kernels = torch.where(totals > 0, counts / totals.clamp(min=1), 1 / space.vocab_size)
+    spent = model.queries.forward_tokens - before
+    return LatentBank(space, kernels, "rollouts", seed, spent, unvisited="uniform")

@@ -1,0 +1,81 @@
+"""The model boundary: what a sequence model offers, and the meter that counts what was asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from posteer.kernels import ContextSpace
+from posteer.shapes import Float, Int
+
+
+class ModelState(Protocol):
+    """What a batch of histories has been read into."""
+
+    @property
+    def log_probs(self) -> Float[Tensor, "B V"]:
+        """The next-token law of each history."""
+
+    def select(self, rows: Int[Tensor, "K"]) -> ModelState:
+        """The states of some rows, repeats allowed: how a tree of continuations forks."""
+
+
+class SequenceModel(Protocol):
+    """Anything that predicts the next token. PPT needs `start` and `advance` alone."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def space(self) -> ContextSpace:
+        """The vocabulary, and the Markov order of the latent kernels the model filters."""
+
+    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        """Row t is the log law of the next token after t tokens; row 0 is unconditional."""
+
+    def start(self, batch: int) -> Any:
+        """The state of `batch` empty histories."""
+
+    def advance(
+        self, state: Any, tokens: Int[Tensor, "B"]
+    ) -> tuple[Float[Tensor, "B V"], Any]:
+        """Read one token per history."""
+
+
+@dataclass
+class QueryCount:
+    """Tokens a model was asked to read."""
+
+    forward_tokens: int = 0
+    backward_tokens: int = 0
+
+
+class Metered:
+    """A model that counts its queries. Methods get this one, so none can forget to count."""
+
+    def __init__(self, model: SequenceModel) -> None:
+        self.inner = model
+        self.queries = QueryCount()
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def space(self) -> ContextSpace:
+        return self.inner.space
+
+    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        self.queries.forward_tokens += tokens.numel()
+        return self.inner.log_predictive(tokens)
+
+    def start(self, batch: int) -> Any:
+        return self.inner.start(batch)
+
+    def advance(
+        self, state: Any, tokens: Int[Tensor, "B"]
+    ) -> tuple[Float[Tensor, "B V"], Any]:
+        self.queries.forward_tokens += tokens.numel()
+        return self.inner.advance(state, tokens)

@@ -1,0 +1,83 @@
+"""What every method is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from posteer.errors import require
+from posteer.models.base import Metered, QueryCount
+from posteer.shapes import Int
+from posteer.utilities.base import Utility
+
+Progress = Callable[[str, int, int], None]
+"""Called as work proceeds, with (what is being done, steps done, steps at most)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful."""
+
+    model: Metered
+    utility: Utility
+    length: int
+    horizon: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        space = self.model.space
+        require(self.horizon >= 1, f"horizon {self.horizon}: expected at least 1")
+        require(
+            self.length > space.order,
+            f"length {self.length}: expected more than the model's order {space.order}",
+        )
+        require(
+            self.length > self.utility.order,
+            f"length {self.length}: {self.utility.name} reads {self.utility.order} prompt tokens, "
+            "expected more",
+        )
+
+    @property
+    def order(self) -> int:
+        """The order at which both the latents and the utility are kernels over contexts."""
+        return max(self.model.space.order, self.utility.order)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A hard prompt and how it was found; figures that do not apply to a method are None."""
+
+    prompt: Int[Tensor, "m"]
+    queries: QueryCount
+    bank_tokens: int = 0
+    surrogate: float | None = None
+    surrogate_standard_error: float | None = None
+    ess_fraction: float | None = None
+    pareto_k: float | None = None
+    steps: int | None = None
+    stop_reason: str | None = None
+    surrogate_history: list[float] = field(default_factory=list, repr=False)
+    ess_history: list[float] = field(default_factory=list, repr=False)
+
+
+def parse_prompt(text: str, vocab_size: int) -> Int[Tensor, "m"]:
+    """`010101`, or comma-separated for vocabularies of more than ten symbols."""
+    parts = text.split(",") if "," in text or vocab_size > 10 else list(text.strip())
+    tokens = []
+    for part in parts:
+        symbol = part.strip()
+        require(
+            symbol.isascii() and symbol.isdigit() and int(symbol) < vocab_size,
+            f"prompt has the symbol '{symbol}': expected symbols 0 to {vocab_size - 1}",
+        )
+        tokens.append(int(symbol))
+    require(len(tokens) > 0, "the prompt is empty")
+    return torch.tensor(tokens)
+
+
+def show_prompt(tokens: list[int], vocab_size: int) -> str:
+    """The inverse of `parse_prompt`."""
+    return ("," if vocab_size > 10 else "").join(str(token) for token in tokens)

@@ -1,0 +1,34 @@
+"""Try every prompt; on an exact model every class of prompts it can tell apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from posteer.errors import InputError
+from posteer.evaluation import landscape
+from posteer.models.base import QueryCount
+from posteer.problem import Answer, Problem, Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExhaustiveSearch:
+    """The optimum by definition, where it can be had."""
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        answers = []
+        for done, problem in enumerate(problems):
+            before = problem.model.queries.forward_tokens
+            found = landscape(problem.model, problem.utility, problem.length, problem.horizon)
+            if found is None:
+                vocab = problem.model.space.vocab_size
+                raise InputError(
+                    f"exhaustive: {vocab}**{problem.length} prompts with {vocab}**"
+                    f"{problem.horizon} continuations each are too many to try"
+                )
+            spent = problem.model.queries.forward_tokens - before
+            answers.append(
+                Answer(prompt=found.best_prompt, queries=QueryCount(forward_tokens=spent))
+            )
+            if progress is not None:
+                progress("searching", done + 1, len(problems))
+        return answers

@@ -1,0 +1,50 @@
+"""What to elicit: each utility in its own file, registered here by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from posteer.errors import InputError
+from posteer.kernels import ContextSpace
+from posteer.spec import Spec, parse_spec
+from posteer.utilities import dyck, frequency, reverse_cross_entropy, user
+from posteer.utilities.base import FiniteStateForm, Utility, utility_of_kernels
+from posteer.utilities.dyck import Dyck
+from posteer.utilities.frequency import FrequencyMatch
+from posteer.utilities.reverse_cross_entropy import ReverseCrossEntropy
+from posteer.utilities.user import CallableUtility
+
+__all__ = [
+    "UTILITIES",
+    "CallableUtility",
+    "Dyck",
+    "FiniteStateForm",
+    "FrequencyMatch",
+    "ReverseCrossEntropy",
+    "Utility",
+    "open_utility",
+    "utility_of_kernels",
+]
+
+UTILITIES: dict[str, Callable[[Spec, int], Utility]] = {
+    "dyck": dyck.from_spec,
+    "frequency": frequency.from_spec,
+    "reverse-xent": reverse_cross_entropy.from_spec,
+}
+
+
+def open_utility(given: str | Utility | Callable[..., float], space: ContextSpace) -> Utility:
+    """A utility by name, by `./file.py:function`, as an object, or as a plain function."""
+    if isinstance(given, str):
+        if ".py:" in given:
+            return user.from_file(given, space.vocab_size, space.order)
+        spec = parse_spec(given)
+        if spec.name not in UTILITIES:
+            raise InputError(
+                f"unknown utility '{spec.name}': expected one of {', '.join(UTILITIES)} "
+                "or ./file.py:function"
+            )
+        return UTILITIES[spec.name](spec, space.vocab_size)
+    if hasattr(given, "finite_state"):
+        return given
+    return CallableUtility(given, vocab_size=space.vocab_size, order=space.order)

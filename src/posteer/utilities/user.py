@@ -1,0 +1,115 @@
+"""Any Python callable as a utility: `function(continuation)` or `function(continuation, context)`.
+
+The function gets plain tuples of ints and returns a number. It is called once per distinct
+continuation (and context), so a slow judge is not asked the same question twice.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posteer.errors import InputError, require
+from posteer.kernels import ContextSpace
+from posteer.shapes import Float, Int
+from posteer.utilities.base import FiniteStateForm
+
+
+class CallableUtility:
+    """A user's function, with its answers remembered and checked.
+
+    A function of two arguments also gets the prompt's last `order` tokens.
+    """
+
+    def __init__(
+        self, function: Callable[..., float], *, vocab_size: int, order: int = 0, name: str = ""
+    ) -> None:
+        self.function = function
+        self.name = name or getattr(function, "__name__", "utility")
+        self._reads_context = _number_of_arguments(function, self.name) == 2
+        self.order = order if self._reads_context else 0
+        self._space = ContextSpace(vocab_size, self.order)
+        self._answers: dict[tuple[tuple[int, ...], int], float] = {}
+
+    def __call__(
+        self, continuations: Int[Tensor, "*B N"], contexts: Int[Tensor, "*B"]
+    ) -> Float[Tensor, "*B"]:
+        rows = torch.cat([continuations, contexts[..., None]], -1).flatten(0, -2).cpu()
+        distinct, position = rows.unique(dim=0, return_inverse=True)
+        answers = [self._ask(tuple(row[:-1]), row[-1]) for row in distinct.tolist()]
+        values = torch.tensor(answers, dtype=torch.float64)[position]
+        return values.view(contexts.shape).to(continuations.device)
+
+    def _ask(self, continuation: tuple[int, ...], context: int) -> float:
+        key = (continuation, context)
+        if key not in self._answers:
+            arguments: tuple[Any, ...] = (continuation,)
+            if self._reads_context:
+                tokens = self._space.decode(torch.tensor(context)).tolist()
+                arguments = (continuation, tuple(tokens))
+            self._answers[key] = self._checked(arguments)
+        return self._answers[key]
+
+    def _checked(self, arguments: tuple[Any, ...]) -> float:
+        shown = ", ".join(str(argument) for argument in arguments)
+        try:
+            value = float(self.function(*arguments))
+        except Exception as error:  # whatever the user's code raises is the user's input
+            detail = str(error).splitlines()[0] if str(error) else ""
+            raise InputError(
+                f"utility {self.name} raised {type(error).__name__}: {detail} on {shown}"
+            ) from error
+        require(
+            math.isfinite(value),
+            f"utility {self.name} returned {value} on {shown}: expected a finite number",
+        )
+        return value
+
+    def finite_state(self, vocab_size: int, horizon: int) -> FiniteStateForm | None:
+        return None
+
+
+def _number_of_arguments(function: Callable[..., float], name: str) -> int:
+    require(callable(function), f"utility {name} is not callable")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    require(
+        len(positional) in (1, 2),
+        f"utility {name} takes {len(positional)} arguments: expected (continuation) or "
+        "(continuation, context)",
+    )
+    return len(positional)
+
+
+def from_file(text: str, vocab_size: int, order: int) -> CallableUtility:
+    """`./file.py:function`; the file is run as an ordinary module."""
+    path_text, _, attribute = text.rpartition(":")
+    path = Path(path_text)
+    require(bool(path_text) and bool(attribute), f"'{text}': expected ./file.py:function")
+    require(path.is_file(), f"'{path_text}': no such file")
+    loader = importlib.util.spec_from_file_location(f"posteer_user_{path.stem}", path)
+    require(loader is not None and loader.loader is not None, f"'{path_text}': not a Python file")
+    assert loader is not None and loader.loader is not None
+    module = importlib.util.module_from_spec(loader)
+    try:
+        loader.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the user's file is the user's input
+        detail = str(error).splitlines()[0] if str(error) else ""
+        raise InputError(f"'{path_text}' raised {type(error).__name__}: {detail}") from error
+    require(hasattr(module, attribute), f"'{path_text}' defines no '{attribute}'")
+    function = getattr(module, attribute)
+    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text)

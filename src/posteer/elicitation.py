@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
+
 from posteer.errors import InputError, require
 from posteer.evaluation import PromptLandscape, expected_utility, landscape
 from posteer.models import Metered, SequenceModel, open_model
-from posteer.problem import Answer, Problem, Progress
+from posteer.problem import Answer, Problem, Progress, parse_prompt
 from posteer.search.exhaustive import ExhaustiveSearch
 from posteer.steering.ppt import PosteriorPrefixTuning
 from posteer.utilities import Utility, open_utility
@@ -73,12 +75,16 @@ class Elicitation:
 
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
-        hidden = {"vocab_size", "n_prompts", "surrogate_history", "ess_history"}
-        return {k: _json_safe(v) for k, v in vars(self).items() if k not in hidden}
+        return _public(self)
 
 
-def _json_safe(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _public(record: Any) -> dict[str, Any]:
+    hidden = {"vocab_size", "n_prompts", "surrogate_history", "ess_history"}
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in vars(record).items()
+        if key not in hidden
+    }
 
 
 def elicit(
@@ -176,4 +182,58 @@ def _judge(
         n_prompts=None if among is None else among.n_prompts,
         surrogate_history=answer.surrogate_history,
         ess_history=answer.ess_history,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """How good a given prompt is, alone and among all prompts of its length."""
+
+    model: str
+    utility: str
+    horizon: int
+    prompt: list[int]
+    expected_utility: float
+    standard_error: float
+    rank: int | None
+    optimum: float | None
+    vocab_size: int = field(repr=False)
+    n_prompts: int | None = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys promised to machines."""
+        return _public(self)
+
+
+def judge(
+    model: str | SequenceModel,
+    utility: str | Utility | Callable[..., float],
+    prompt: str | Sequence[int],
+    *,
+    horizon: int = 4,
+    seed: int = 0,
+) -> Judgement:
+    """Evaluate a prompt given as text (`010101`) or as tokens.
+
+    >>> judge("exact:urn", "dyck", "010101").rank
+    1
+    """
+    opened = open_model(model) if isinstance(model, str) else model
+    chosen = open_utility(utility, opened.space)
+    vocab_size = opened.space.vocab_size
+    tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
+    judged = expected_utility(opened, chosen, tokens[None], horizon, seed=seed)
+    among = landscape(opened, chosen, len(tokens), horizon)
+    value = float(judged.expected_utility[0])
+    return Judgement(
+        model=opened.name,
+        utility=chosen.name,
+        horizon=horizon,
+        prompt=tokens.tolist(),
+        expected_utility=value,
+        standard_error=float(judged.standard_error[0]),
+        rank=None if among is None else among.rank(value),
+        optimum=None if among is None else among.optimum,
+        vocab_size=vocab_size,
+        n_prompts=None if among is None else among.n_prompts,
     )

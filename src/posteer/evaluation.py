@@ -16,9 +16,9 @@ from torch import Tensor
 
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
-from posteer.prompt_classes import prompt_classes
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
+from posteer.prompt_classes import prompt_classes
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
 from posteer.utilities.base import Utility, all_sequences
@@ -36,8 +36,8 @@ TIE = 1e-5
 class Evaluation:
     """Expected utilities of a batch of prompts; standard errors are 0 where they are exact."""
 
-    expected_utility: Float[Tensor, "B"]
-    standard_error: Float[Tensor, "B"]
+    expected_utility: Float[Tensor, B]
+    standard_error: Float[Tensor, B]
 
 
 def expected_utility(
@@ -89,7 +89,7 @@ def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
 
 def _utility_contexts(
     space: ContextSpace, utility: Utility, prompts: Int[Tensor, "B m"]
-) -> Int[Tensor, "B"]:
+) -> Int[Tensor, B]:
     return ContextSpace(space.vocab_size, utility.order).suffix(prompts)
 
 
@@ -101,8 +101,8 @@ def _read(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
 
 
 def _enumerate(
-    model: SequenceModel, utility: Utility, state: Any, contexts: Int[Tensor, "B"], horizon: int
-) -> Float[Tensor, "B"]:
+    model: SequenceModel, utility: Utility, state: Any, contexts: Int[Tensor, B], horizon: int
+) -> Float[Tensor, B]:
     """Expand all continuations of all histories one level at a time."""
     vocab, n_prompts = model.space.vocab_size, len(contexts)
     log_probability = state.log_probs
@@ -135,9 +135,9 @@ def _roll_out(
 class PromptLandscape:
     """Expected utilities over *all* prompts of a length, by class of equivalent prompts."""
 
-    values: Float[Tensor, "K"]
+    values: Float[Tensor, K]
     sizes: list[int]
-    best_prompt: Int[Tensor, "m"]
+    best_prompt: Int[Tensor, m]
 
     @property
     def optimum(self) -> float:
@@ -163,26 +163,36 @@ def landscape(
         return None
     part = ENUMERATION_BUDGET // n_continuations
     if isinstance(inner, ExactModel):
-        classes = prompt_classes(model.space, length, max(utility.order, model.space.order))
-        if classes is None:
-            return None
-        utility_contexts = classes.last % model.space.vocab_size**utility.order
-        values = [
-            _enumerate(
-                model,
-                utility,
-                inner.resume(classes.counts[rows].double(), classes.last[rows] % inner.space.n_contexts),
-                utility_contexts[rows],
-                horizon,
-            )
-            for rows in torch.arange(len(classes.last)).split(part)
-        ]
-        value = torch.cat(values)
-        return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))
+        return _landscape_of_classes(model, inner, utility, length, horizon, part)
     if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
         return None
     prompts = all_sequences(model.space.vocab_size, length)
-    value = torch.cat(
-        [expected_utility(model, utility, rows, horizon).expected_utility for rows in prompts.split(part)]
-    )
+    values = [
+        expected_utility(model, utility, rows, horizon).expected_utility
+        for rows in prompts.split(part)
+    ]
+    value = torch.cat(values)
     return PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())])
+
+
+def _landscape_of_classes(
+    model: SequenceModel,
+    exact: ExactModel,
+    utility: Utility,
+    length: int,
+    horizon: int,
+    part: int,
+) -> PromptLandscape | None:
+    """On an exact model one member speaks for its class, and need not even be read."""
+    space = exact.space
+    classes = prompt_classes(space, length, max(utility.order, space.order))
+    if classes is None:
+        return None
+    values = []
+    for rows in torch.arange(len(classes)).split(part):
+        last = classes.last[rows]
+        state = exact.resume(classes.counts[rows].double(), last % space.n_contexts)
+        contexts = last % space.vocab_size**utility.order
+        values.append(_enumerate(model, utility, state, contexts, horizon))
+    value = torch.cat(values)
+    return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))

@@ -1,4 +1,4 @@
-"""k-Markov kernels over contexts: pure tensor algebra, one code path for every vocabulary and order.
+"""k-Markov kernels over contexts: tensor algebra with one code path for every vocabulary and order.
 
 A context is one of `C = V**order` k-grams, numbered in base V with the oldest token as the most
 significant digit (order 0 has the single context 0). A kernel is a `[C, V]` table whose rows are
@@ -94,9 +94,7 @@ def space_of_table(n_rows: int, n_columns: int, what: str) -> ContextSpace:
     return ContextSpace(n_columns, order)
 
 
-def count_transitions(
-    space: ContextSpace, tokens: Int[Tensor, "*B T"]
-) -> Float[Tensor, "*B C V"]:
+def count_transitions(space: ContextSpace, tokens: Int[Tensor, "*B T"]) -> Float[Tensor, "*B C V"]:
     """T(y): how often each token follows each context; the first `order` tokens only set it."""
     contexts = space.contexts_of(tokens)[..., :-1]
     edges = contexts * space.vocab_size + tokens[..., space.order :]
@@ -175,7 +173,7 @@ def expected_visits(
 def sample_chains(
     space: ContextSpace,
     kernels: Float[Tensor, "B C V"],
-    contexts: Int[Tensor, "B"],
+    contexts: Int[Tensor, B],
     length: int,
     generator: torch.Generator,
 ) -> Int[Tensor, "B T"]:

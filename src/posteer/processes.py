@@ -33,19 +33,17 @@ class Process(Protocol):
     @property
     def space(self) -> ContextSpace: ...
 
-    def sample_kernels(
-        self, n: int, stream: np.random.Generator
-    ) -> Float[Tensor, "L C V"]: ...
+    def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]: ...
 
     def posterior(self, counts: Float[Tensor, "C V"]) -> Process:
         """The prior updated on transition counts."""
 
     def predictive(
-        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]
     ) -> Float[Tensor, "B V"]:
         """The exact next-token law after counts, in the given contexts."""
 
-    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, B]:
         """Log-probability of one ordered sequence with these counts, given its first context."""
 
 
@@ -71,9 +69,7 @@ class DirichletRows:
         shape = (space.n_contexts, vocab_size)
         return cls(space, torch.full(shape, concentration, dtype=torch.float64))
 
-    def sample_kernels(
-        self, n: int, stream: np.random.Generator
-    ) -> Float[Tensor, "L C V"]:
+    def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
         # Gamma(a) = Gamma(a + 1) * U**(1/a), in logs: tiny concentrations do not underflow.
         shape = (n, *self.concentration.shape)
         concentration = self.concentration.numpy()
@@ -85,13 +81,13 @@ class DirichletRows:
         return DirichletRows(self.space, self.concentration + counts)
 
     def predictive(
-        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]
     ) -> Float[Tensor, "B V"]:
         rows = torch.arange(len(counts), device=counts.device)
         weights = counts[rows, contexts] + self.concentration.to(counts.device)[contexts]
         return weights / weights.sum(-1, keepdim=True)
 
-    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, B]:
         prior = self.concentration.to(counts.device)
         rows = torch.lgamma(prior.sum(-1)) - torch.lgamma((prior + counts).sum(-1))
         entries = torch.lgamma(prior + counts) - torch.lgamma(prior)
@@ -104,14 +100,14 @@ class FiniteMixture:
 
     space: ContextSpace
     kernels: Float[Tensor, "J C V"]
-    log_weights: Float[Tensor, "J"]
+    log_weights: Float[Tensor, J]
 
     @classmethod
     def of(
         cls,
         space: ContextSpace,
         kernels: Float[Tensor, "J C V"],
-        weights: Float[Tensor, "J"] | None = None,
+        weights: Float[Tensor, J] | None = None,
     ) -> FiniteMixture:
         """Validated construction; equal weights unless given."""
         n = len(kernels)
@@ -120,9 +116,7 @@ class FiniteMixture:
         checked = validated_kernel(given, "weights")
         return cls(space, validated_kernel(kernels, "kernels of the mixture"), checked.log())
 
-    def sample_kernels(
-        self, n: int, stream: np.random.Generator
-    ) -> Float[Tensor, "L C V"]:
+    def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
         weights = self.log_weights.softmax(0).numpy()
         chosen = stream.choice(len(weights), size=n, p=weights)
         return self.kernels[torch.from_numpy(chosen)]
@@ -138,7 +132,7 @@ class FiniteMixture:
         return FiniteMixture(self.space, self.kernels, log_joint - evidence)
 
     def predictive(
-        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]
     ) -> Float[Tensor, "B V"]:
         log_joint = self._log_joint(counts)
         impossible = log_joint.isneginf().all(-1, keepdim=True)
@@ -146,7 +140,7 @@ class FiniteMixture:
         weights = torch.where(impossible, self.log_weights.to(counts.device), log_joint).softmax(-1)
         return torch.einsum("bj,jbv->bv", weights, self.kernels.to(counts.device)[:, contexts])
 
-    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, B]:
         return self._log_joint(counts).logsumexp(-1)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posteer.errors import InputError
 from posteer.evaluation import landscape
-from posteer.models.base import QueryCount
 from posteer.problem import Answer, Problem, Progress
 
 
@@ -17,7 +16,7 @@ class ExhaustiveSearch:
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         answers = []
         for done, problem in enumerate(problems):
-            before = problem.model.queries.forward_tokens
+            before = replace(problem.model.queries)
             found = landscape(problem.model, problem.utility, problem.length, problem.horizon)
             if found is None:
                 vocab = problem.model.space.vocab_size
@@ -25,10 +24,7 @@ class ExhaustiveSearch:
                     f"exhaustive: {vocab}**{problem.length} prompts with {vocab}**"
                     f"{problem.horizon} continuations each are too many to try"
                 )
-            spent = problem.model.queries.forward_tokens - before
-            answers.append(
-                Answer(prompt=found.best_prompt, queries=QueryCount(forward_tokens=spent))
-            )
+            answers.append(Answer(found.best_prompt, problem.model.queries.since(before)))
             if progress is not None:
                 progress("searching", done + 1, len(problems))
         return answers

@@ -1,0 +1,1 @@
+"""Posterior prefix tuning: tilt, estimate, ascend, snap."""

@@ -1,8 +1,7 @@
 """Gradient ascent of the surrogate: whole batches of (utility, seed) runs at once.
 
-Order 0 ascends the logits of a softmax, order >= 1 ascends (A, rho) on the simplex: step along
-the tangent, floor, renormalise (paper, app. ppt_details and rho_update). A run stops when its
-surrogate has not improved by `tolerance` for `patience` steps; stopped runs leave the batch.
+A run stops when its surrogate has not improved by `tolerance` for `patience` steps; stopped runs
+leave the batch, so the rest go on faster.
 """
 
 from __future__ import annotations
@@ -16,20 +15,21 @@ from torch import Tensor
 from posteer.errors import require
 from posteer.kernels import ContextSpace
 from posteer.randomness import numpy_stream
-from posteer.shapes import Float
+from posteer.shapes import Bool, Float
 from posteer.steering.estimator import Estimate, IntegrandSource, estimate
 from posteer.steering.tilt import PromptKernel
+from posteer.steering.updates import update_rule
 
-Progress = Callable[[int, int, int], None]
+StepReport = Callable[[int, int, int], None]
 """Called after each step with (step, step limit, runs still ascending)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AscentSettings:
-    """The paper's settings; those it leaves out were read off its tables (docs/LOG.md)."""
+    """The paper's settings; the step limit, which it leaves out, was read off its tables."""
 
     learning_rate: float = 0.1
-    max_steps: int = 1000
+    max_steps: int = 5000
     patience: int = 100
     tolerance: float = 1e-5
     floor: float = 1e-6
@@ -47,7 +47,7 @@ class Ascent:
     prompt: PromptKernel
     surrogate: float
     standard_error: float
-    log_tilt: Float[Tensor, "L"]
+    log_tilt: Float[Tensor, L]
     stop_reason: str
     surrogate_history: list[float] = field(repr=False)
     ess_history: list[float] = field(repr=False)
@@ -58,7 +58,7 @@ class Ascent:
 
 
 def initial_prompts(space: ContextSpace, seeds: list[int]) -> PromptKernel:
-    """A and rho from independent Dirichlet(1) draws, one pair per seed."""
+    """rho and A from independent Dirichlet(1) draws, one pair per seed."""
     initial, transitions = [], []
     for seed in seeds:
         stream = numpy_stream(seed, "initial-prompt-kernel")
@@ -70,29 +70,6 @@ def initial_prompts(space: ContextSpace, seeds: list[int]) -> PromptKernel:
     )
 
 
-def project(values: Float[Tensor, "*B V"], floor: float) -> Float[Tensor, "*B V"]:
-    """proj_Delta: floor and renormalise."""
-    raised = values.clamp(min=floor)
-    return raised / raised.sum(-1, keepdim=True)
-
-
-def step(
-    space: ContextSpace, prompt: PromptKernel, at: Estimate, settings: AscentSettings
-) -> PromptKernel:
-    """One update of every run."""
-    rate = settings.learning_rate
-    if space.order == 0:
-        alpha = prompt.transitions
-        logit_gradient = alpha * (at.gradient - (alpha * at.gradient).sum(-1, keepdim=True))
-        return PromptKernel((alpha.log() + rate * logit_gradient).softmax(-1), prompt.initial)
-    tangent = at.gradient - at.gradient.mean(-1, keepdim=True)
-    initial_tangent = at.initial_gradient - at.initial_gradient.mean(-1, keepdim=True)
-    return PromptKernel(
-        project(prompt.transitions + rate * tangent, settings.floor),
-        project(prompt.initial + rate * initial_tangent, settings.floor),
-    )
-
-
 def ascend(
     space: ContextSpace,
     prompt: PromptKernel,
@@ -100,52 +77,72 @@ def ascend(
     steps: int,
     source: IntegrandSource,
     settings: AscentSettings,
-    progress: Progress | None = None,
+    report: StepReport | None = None,
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
-    n_runs = len(latents)
-    finished: list[Ascent | None] = [None] * n_runs
-    surrogates: list[list[float]] = [[] for _ in range(n_runs)]
-    ess: list[list[float]] = [[] for _ in range(n_runs)]
-    active = list(range(n_runs))
-    best = torch.full((n_runs,), -torch.inf, dtype=torch.float64, device=latents.device)
-    waited = torch.zeros(n_runs, dtype=torch.long, device=latents.device)
-
+    update = update_rule(space, settings.learning_rate, settings.floor)
+    watch = _StopWatch(settings, len(latents), latents.device)
+    finished: dict[int, Ascent] = {}
+    active = list(range(len(latents)))
+    surrogates: list[list[float]] = [[] for _ in active]
+    ess: list[list[float]] = [[] for _ in active]
     for iteration in range(1, settings.max_steps + 1):
         at = estimate(space, prompt, latents, steps, source)
-        for row, (value, fraction) in enumerate(
-            zip(at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True)
+        for run, value, fraction in zip(
+            active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
         ):
-            surrogates[active[row]].append(value)
-            ess[active[row]].append(fraction)
-        improved = at.surrogate > best + settings.tolerance
-        best = torch.where(improved, at.surrogate, best)
-        waited = torch.where(improved, 0, waited + 1)
-        diverged = ~torch.isfinite(at.surrogate) | ~torch.isfinite(at.gradient).all((1, 2))
-        over = diverged | (waited >= settings.patience)
-        if iteration == settings.max_steps:
-            over = torch.ones_like(over)
+            surrogates[run].append(value)
+            ess[run].append(fraction)
+        over = watch.over(at, last=iteration == settings.max_steps)
         for row in over.nonzero().flatten().tolist():
-            stalled = bool(waited[row] >= settings.patience)
-            reason = "no-improvement" if stalled else "step-limit"
-            finished[active[row]] = Ascent(
+            run = active[row]
+            finished[run] = Ascent(
                 prompt=PromptKernel(prompt.transitions[[row]], prompt.initial[[row]]),
                 surrogate=float(at.surrogate[row]),
                 standard_error=float(at.standard_error[row]),
                 log_tilt=at.log_tilt[row],
-                stop_reason="diverged" if bool(diverged[row]) else reason,
-                surrogate_history=surrogates[active[row]],
-                ess_history=ess[active[row]],
+                stop_reason=watch.reason(row),
+                surrogate_history=surrogates[run],
+                ess_history=ess[run],
             )
-        prompt = step(space, prompt, at, settings)
+        prompt = update(prompt, at)
         if bool(over.any()):
             kept = (~over).nonzero().flatten()
             active = [active[row] for row in kept.tolist()]
             prompt = PromptKernel(prompt.transitions[kept], prompt.initial[kept])
-            latents, source = latents[kept], source.select(kept)
-            best, waited = best[kept], waited[kept]
-        if progress is not None:
-            progress(iteration, settings.max_steps, len(active))
+            latents, source, update = latents[kept], source.select(kept), update.select(kept)
+            watch.select(kept)
+        if report is not None:
+            report(iteration, settings.max_steps, len(active))
         if not active:
             break
-    return [run for run in finished if run is not None]
+    return [finished[run] for run in range(len(finished))]
+
+
+class _StopWatch:
+    """Which runs are over, and why."""
+
+    def __init__(self, settings: AscentSettings, n_runs: int, device: torch.device) -> None:
+        self.settings = settings
+        self.best = torch.full((n_runs,), -torch.inf, dtype=torch.float64, device=device)
+        self.waited = torch.zeros(n_runs, dtype=torch.long, device=device)
+        self.diverged = torch.zeros(n_runs, dtype=torch.bool, device=device)
+
+    def over(self, at: Estimate, last: bool) -> Bool[Tensor, B]:
+        improved = at.surrogate > self.best + self.settings.tolerance
+        self.best = torch.where(improved, at.surrogate, self.best)
+        self.waited = torch.where(improved, 0, self.waited + 1)
+        finite = torch.isfinite(at.gradient).all(-1).all(-1) & torch.isfinite(at.surrogate)
+        self.diverged = ~finite
+        if last:
+            return torch.ones_like(self.diverged)
+        return self.diverged | (self.waited >= self.settings.patience)
+
+    def reason(self, row: int) -> str:
+        if bool(self.diverged[row]):
+            return "diverged"
+        return "no-improvement" if self.waited[row] >= self.settings.patience else "step-limit"
+
+    def select(self, rows: Tensor) -> None:
+        self.best, self.waited = self.best[rows], self.waited[rows]
+        self.diverged = self.diverged[rows]

@@ -34,7 +34,7 @@ class IntegrandSource(Protocol):
 
     def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand: ...
 
-    def select(self, runs: Int[Tensor, "K"]) -> IntegrandSource: ...
+    def select(self, runs: Int[Tensor, K]) -> IntegrandSource: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class ExactMeans:
     def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand:
         return Integrand(self.means, (final_context[..., None] * self.means).sum(1))
 
-    def select(self, runs: Int[Tensor, "K"]) -> ExactMeans:
+    def select(self, runs: Int[Tensor, K]) -> ExactMeans:
         return ExactMeans(self.means[runs])
 
 
@@ -81,12 +81,11 @@ class SingleRollouts:
             torch.rand(*uniforms.shape[1:], out=uniforms[run], generator=generator)
         tokens = self._roll_out(uniforms[:, 1:].unflatten(1, (self.horizon, n_contexts)))
         starts = torch.arange(n_contexts, device=device)[:, None].expand(-1, n_latents)
-        of_contexts = torch.stack(
-            [
-                utility(tokens[run], starts % self.space.vocab_size**utility.order)
-                for run, utility in enumerate(self.utilities)
-            ]
-        )
+        of_contexts = torch.empty(tokens.shape[:-1], dtype=torch.float64, device=device)
+        for utility in dict.fromkeys(self.utilities):
+            runs = [run for run, own in enumerate(self.utilities) if own is utility]
+            contexts = starts % self.space.vocab_size**utility.order
+            of_contexts[runs] = utility(tokens[runs], contexts.expand(len(runs), -1, -1))
         edges = final_context.cumsum(-1)[:, :-1, None]
         last = (uniforms[:, :1] >= edges).sum(1, keepdim=True)
         return Integrand(of_contexts, of_contexts.gather(1, last).squeeze(1))
@@ -105,7 +104,7 @@ class SingleRollouts:
             contexts = next_context[contexts, token]
         return torch.stack(tokens, -1)
 
-    def select(self, runs: Int[Tensor, "K"]) -> SingleRollouts:
+    def select(self, runs: Int[Tensor, K]) -> SingleRollouts:
         chosen = SingleRollouts.__new__(SingleRollouts)
         chosen.space, chosen.horizon = self.space, self.horizon
         chosen.cumulative = self.cumulative[runs]
@@ -118,14 +117,14 @@ class SingleRollouts:
 class Estimate:
     """The surrogate at a prompt kernel, its gradient, and how far the weights can be trusted."""
 
-    surrogate: Float[Tensor, "B"]
-    standard_error: Float[Tensor, "B"]
+    surrogate: Float[Tensor, B]
+    standard_error: Float[Tensor, B]
     log_tilt: Float[Tensor, "B L"]
     gradient: Float[Tensor, "B C V"]
     initial_gradient: Float[Tensor, "B C"]
 
     @property
-    def ess_fraction(self) -> Float[Tensor, "B"]:
+    def ess_fraction(self) -> Float[Tensor, B]:
         return ess_fraction(self.log_tilt)
 
 
@@ -148,9 +147,7 @@ def estimate(
     centred = weights * (integrand.of_prompts - surrogate[:, None])
     covariance = torch.einsum("bl,bcvl->bcv", centred, score)
     mean_of_contexts = torch.einsum("bl,bcl->bc", weights, integrand.of_contexts)
-    through_last, initial_gradient = _last_context_gradients(
-        space, prompt, mean_of_contexts, steps
-    )
+    through_last, initial_gradient = _last_context_gradients(space, prompt, mean_of_contexts, steps)
     return Estimate(
         surrogate=surrogate,
         standard_error=centred.square().sum(-1).sqrt(),

@@ -1,9 +1,9 @@
 """Posterior prefix tuning: bank, ascent, snap. Four variants from two switches.
 
-    ppt              rollouts of the model   one rollout per latent
-    ppt-rb           rollouts of the model   exact means
-    ppt-analytic     draws from the prior    one rollout per latent
-    ppt-rb-analytic  draws from the prior    exact means
+ppt              rollouts of the model   one rollout per latent
+ppt-rb           rollouts of the model   exact means
+ppt-analytic     draws from the prior    one rollout per latent
+ppt-rb-analytic  draws from the prior    exact means
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from posteer.models.base import QueryCount
 from posteer.models.exact import ExactModel
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
+from posteer.shapes import Float, Int
 from posteer.steering.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.steering.estimator import ExactMeans, IntegrandSource, SingleRollouts
 from posteer.steering.snap import CandidateScore, snap
-from posteer.steering.tilt import PromptKernel, latents_last
+from posteer.steering.tilt import latents_last
 from posteer.utilities.base import has_exact_mean, utility_of_kernels
 
 BATCH_NUMBERS = 2**27
@@ -43,9 +44,16 @@ class PosteriorPrefixTuning:
     bank_seed: int = 0
     ascent: AscentSettings = field(default_factory=AscentSettings)
     candidate_score: CandidateScore = "own-context"
+    device: str = "cpu"
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems that share model, length, horizon and order ascend as one batch."""
+        return [self._recover(solution) for solution in self.optimise(problems, progress)]
+
+    def optimise(
+        self, problems: list[Problem], progress: Progress | None = None
+    ) -> list[Optimised]:
+        """The continuous part alone: one optimised prompt kernel per problem."""
         if self.exact_means:
             for problem in problems:
                 self._require_exact_mean(problem)
@@ -53,17 +61,19 @@ class PosteriorPrefixTuning:
         groups = defaultdict(list)
         for index, problem in enumerate(problems):
             groups[problem.length, problem.horizon, problem.order].append(index)
-        answers: dict[int, Answer] = {}
+        solutions: dict[int, Optimised] = {}
         for (_, _, order), indices in groups.items():
             space = ContextSpace(problems[0].model.space.vocab_size, order)
             per_run = self.n_samples * space.n_contexts * space.vocab_size
             size = max(1, BATCH_NUMBERS // per_run)
             for at in range(0, len(indices), size):
                 part = indices[at : at + size]
-                runs = [_Run(problems[i], banks[self._bank_key(problems[i])]) for i in part]
-                for i, answer in zip(part, self._solve_batch(space, runs, progress), strict=True):
-                    answers[i] = answer
-        return [answers[i] for i in range(len(problems))]
+                runs = [
+                    (problems[i], banks[self._bank_key(problems[i])].at_order(order)) for i in part
+                ]
+                solved = self._optimise_batch(space, runs, progress)
+                solutions.update(zip(part, solved, strict=True))
+        return [solutions[i] for i in range(len(problems))]
 
     def _require_exact_mean(self, problem: Problem) -> None:
         vocab = problem.model.space.vocab_size
@@ -98,68 +108,59 @@ class PosteriorPrefixTuning:
                 )
         return banks
 
-    def _solve_batch(
-        self, space: ContextSpace, runs: list[_Run], progress: Progress | None
-    ) -> list[Answer]:
-        before = replace(runs[0].problem.model.queries)
-        for run in runs:
-            run.bank = run.bank.at_order(space.order)
-        latents = torch.stack([latents_last(run.bank.kernels) for run in runs])
+    def _optimise_batch(
+        self,
+        space: ContextSpace,
+        runs: list[tuple[Problem, LatentBank]],
+        progress: Progress | None,
+    ) -> list[Optimised]:
+        before = replace(runs[0][0].model.queries)
+        latents = torch.stack([latents_last(bank.kernels) for _, bank in runs]).to(self.device)
         source = self._integrand_source(space, runs, latents)
-        prompt = initial_prompts(space, [run.problem.seed for run in runs])
-        steps = runs[0].problem.length - space.order
-        report = None
-        if progress is not None:
-            report = lambda done, at_most, _: progress("ascending", done, at_most)  # noqa: E731
-        ascents = ascend(space, prompt, latents, steps, source, self.ascent, report)
-        solved = [
-            self._recover(space, run, ascent, self._means(source, row, ascent.prompt, space, steps))
-            for row, (run, ascent) in enumerate(zip(runs, ascents, strict=True))
-        ]
-        after = runs[0].problem.model.queries
-        spent = QueryCount(
-            after.forward_tokens - before.forward_tokens,
-            after.backward_tokens - before.backward_tokens,
-        )
-        return [replace(answer, queries=spent) for answer in solved]
+        start = initial_prompts(space, [problem.seed for problem, _ in runs]).to(self.device)
+        steps = runs[0][0].length - space.order
+
+        def report(done: int, at_most: int, _running: int) -> None:
+            if progress is not None:
+                progress("ascending", done, at_most)
+
+        ascents = ascend(space, start, latents, steps, source, self.ascent, report)
+        spent = runs[0][0].model.queries.since(before)
+        solved = []
+        for row, ((problem, bank), ascent) in enumerate(zip(runs, ascents, strict=True)):
+            own = source.select(torch.tensor([row], device=latents.device))
+            means = own(ascent.prompt.final_context(space, steps)).of_contexts[0].T.cpu()
+            ascent = replace(ascent, prompt=ascent.prompt.to("cpu"), log_tilt=ascent.log_tilt.cpu())
+            solved.append(Optimised(problem, space, bank, ascent, means, spent))
+        return solved
 
     def _integrand_source(
-        self, space: ContextSpace, runs: list[_Run], latents: Tensor
+        self, space: ContextSpace, runs: list[tuple[Problem, LatentBank]], latents: Tensor
     ) -> IntegrandSource:
         if not self.exact_means:
             return SingleRollouts(
                 space,
                 latents,
-                [run.problem.utility for run in runs],
-                runs[0].problem.horizon,
-                [torch_stream(run.problem.seed, "ppt-rollouts") for run in runs],
+                [problem.utility for problem, _ in runs],
+                runs[0][0].horizon,
+                [
+                    torch_stream(problem.seed, "ppt-rollouts", device=latents.device)
+                    for problem, _ in runs
+                ],
             )
         means = [
-            utility_of_kernels(run.problem.utility, space, run.bank.kernels, run.problem.horizon)
-            for run in runs
+            utility_of_kernels(problem.utility, space, bank.kernels, problem.horizon)
+            for problem, bank in runs
         ]
-        return ExactMeans(torch.stack(means).transpose(1, 2).contiguous())
+        return ExactMeans(torch.stack(means).transpose(1, 2).contiguous().to(latents.device))
 
-    @staticmethod
-    def _means(
-        source: IntegrandSource, row: int, prompt: PromptKernel, space: ContextSpace, steps: int
-    ) -> Tensor:
-        own = source.select(torch.tensor([row]))
-        return own(prompt.final_context(space, steps)).of_contexts[0].T
-
-    def _recover(self, space: ContextSpace, run: _Run, ascent: Ascent, means: Tensor) -> Answer:
-        prompt, surrogate, error = snap(
-            space,
-            ascent.prompt,
-            run.bank.kernels,
-            means,
-            run.problem.length,
-            self.candidate_score,
-        )
+    def _recover(self, solution: Optimised) -> Answer:
+        ascent = solution.ascent
+        prompt, surrogate, error = solution.snap(self.candidate_score)
         return Answer(
             prompt=prompt,
-            queries=QueryCount(),
-            bank_tokens=run.bank.tokens,
+            queries=solution.queries,
+            bank_tokens=solution.bank.tokens,
             surrogate=surrogate,
             surrogate_standard_error=error,
             ess_fraction=float(ess_fraction(ascent.log_tilt)),
@@ -171,7 +172,21 @@ class PosteriorPrefixTuning:
         )
 
 
-@dataclass
-class _Run:
+@dataclass(frozen=True, eq=False)
+class Optimised:
+    """An optimised prompt kernel with all that snapping it needs.
+
+    `means` are the utilities of the bank's latents from each context, exact or by one rollout.
+    """
+
     problem: Problem
+    space: ContextSpace
     bank: LatentBank
+    ascent: Ascent
+    means: Float[Tensor, "L C"]
+    queries: QueryCount
+
+    def snap(self, score: CandidateScore) -> tuple[Int[Tensor, m], float, float]:
+        """The hard prompt, its surrogate and standard error."""
+        kernels, length = self.bank.kernels, self.problem.length
+        return snap(self.space, self.ascent.prompt, kernels, self.means, length, score)

@@ -25,7 +25,7 @@ CHUNK_ELEMENTS = 2**24
 """Working-set size, in numbers, above which the latents are processed in parts."""
 
 SAFE_SCALE = 1e-80
-"""Rows of a power are rescaled once one sums to less: the next product is then far from underflow."""
+"""Rows of a power are rescaled once one sums to less, so that no product comes near underflow."""
 
 EXPONENTIAL_COST = 14
 """What a float64 exponential costs in multiplications (measured, vectorised CPU)."""
@@ -37,6 +37,9 @@ class PromptKernel:
 
     transitions: Float[Tensor, "B C V"]
     initial: Float[Tensor, "B C"]
+
+    def to(self, device: torch.device | str) -> PromptKernel:
+        return PromptKernel(self.transitions.to(device), self.initial.to(device))
 
     def final_context(self, space: ContextSpace, steps: int) -> Float[Tensor, "B C"]:
         """nu(A, rho): the law of the prompt's last context."""
@@ -60,7 +63,8 @@ def tilt_and_score(
         algorithm = _cheaper_algorithm(space, prompt, steps)
     compute = {"powers": _by_powers, "sweep": _by_sweep}[algorithm]
     n_runs, n_contexts, _, n_latents = latents.shape
-    stored = {"powers": 2 * n_contexts * (steps.bit_length() + steps.bit_count()), "sweep": steps + 1}[algorithm]
+    n_products = steps.bit_length() + steps.bit_count()
+    stored = {"powers": 2 * n_contexts * n_products, "sweep": steps + 1}[algorithm]
     chunk = max(256, CHUNK_ELEMENTS // (n_runs * n_contexts * stored))
     if chunk >= n_latents:
         return compute(space, prompt, latents, steps)
@@ -189,9 +193,7 @@ def _tilted_matrix(
     return matrix
 
 
-def _along_edges(
-    space: ContextSpace, matrix: Float[Tensor, "B C C L"]
-) -> Float[Tensor, "B C V L"]:
+def _along_edges(space: ContextSpace, matrix: Float[Tensor, "B C C L"]) -> Float[Tensor, "B C V L"]:
     """The entry of the context pair that each edge connects."""
     if space.order == 1:
         return matrix

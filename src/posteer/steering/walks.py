@@ -31,8 +31,8 @@ def largest_remainder(shares: list[float], total: int) -> list[int]:
 
 
 def may_be_walks(
-    space: ContextSpace, counts: Int[Tensor, "K C V"], start: Int[Tensor, "K"]
-) -> Bool[Tensor, "K"]:
+    space: ContextSpace, counts: Int[Tensor, "K C V"], start: Int[Tensor, K]
+) -> Bool[Tensor, K]:
     """The degree half of Euler's condition: all contexts balance but the two ends."""
     outgoing = counts.sum(-1)
     incoming = counts.flatten(1)[:, space.incoming].sum(-1)
@@ -41,9 +41,7 @@ def may_be_walks(
     return (surplus <= 0).all(-1) & (surplus.sum(-1) == -1) & (surplus >= -1).all(-1)
 
 
-def eulerian_walk(
-    space: ContextSpace, counts: Int[Tensor, "C V"], start: int
-) -> list[int] | None:
+def eulerian_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -> list[int] | None:
     """The tokens of a walk from `start` that uses each edge exactly `counts` times, if any.
 
     Hierholzer's algorithm: walk until stuck, back up, splice in detours.
@@ -82,7 +80,7 @@ def eulerian_walk(
 def greedy_walk(
     space: ContextSpace, wanted: Int[Tensor, "C V"], start: int, steps: int
 ) -> list[int]:
-    """A walk that follows the wanted counts as far as it can: the edge most in arrears goes next."""
+    """A walk that follows the wanted counts as far as it can: the edge most in arrears is next."""
     remaining = wanted.tolist()
     next_context = space.next_context.tolist()
     context, tokens = start, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from posteer.errors import InputError
 from posteer.kernels import ContextSpace
@@ -46,5 +47,5 @@ def open_utility(given: str | Utility | Callable[..., float], space: ContextSpac
             )
         return UTILITIES[spec.name](spec, space.vocab_size)
     if hasattr(given, "finite_state"):
-        return given
+        return cast(Utility, given)
     return CallableUtility(given, vocab_size=space.vocab_size, order=space.order)

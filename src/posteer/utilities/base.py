@@ -29,7 +29,7 @@ class FiniteStateForm:
     start: int
     step: Int[Tensor, "S V"]
     reward: Float[Tensor, "#S #C #V"]
-    final: Float[Tensor, "S"]
+    final: Float[Tensor, S]
 
 
 class Utility(Protocol):
@@ -66,7 +66,7 @@ def has_exact_mean(utility: Utility, vocab_size: int, horizon: int) -> bool:
 def utility_of_kernels(
     utility: Utility, space: ContextSpace, kernels: Float[Tensor, "L C V"], horizon: int
 ) -> Float[Tensor, "L C"]:
-    """mu(kernel; context): the exact mean utility of continuations of each kernel, eq. (mu_kmarkov).
+    """mu(kernel; context): the exact mean utility of each kernel's continuations (eq. mu_kmarkov).
 
     The space's order must be at least the utility's; lift the kernels first if it is not.
     """

@@ -1,0 +1,143 @@
+"""What people see in a terminal: panels, a sparkline, a progress bar for long work."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from posteer.elicitation import Elicitation, Judgement
+from posteer.problem import Progress as Report
+from posteer.problem import show_prompt
+
+PATIENCE_SECONDS = 1.0
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@contextmanager
+def delayed_progress() -> Iterator[Report]:
+    """A progress bar on standard error that appears once work has taken longer than a second."""
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} at most"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    tasks: dict[str, object] = {}
+
+    def report(what: str, done: int, at_most: int) -> None:
+        if time.monotonic() - started < PATIENCE_SECONDS:
+            return
+        if not bar.live.is_started:
+            bar.start()
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=at_most)
+        bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+
+    try:
+        yield report
+    finally:
+        bar.stop()
+
+
+def show_elicitation(found: Elicitation, console: Console | None = None) -> None:
+    """The prompt, how good it is, and how far to trust the search that found it."""
+    rows = _rows()
+    rows.add_row("prompt", _prompt_text(found.prompt, found.vocab_size))
+    rows.add_row("expected utility", _utility_text(found.expected_utility, found.standard_error))
+    rows.add_row("optimum", _optimum_text(found.expected_utility, found.optimum))
+    rows.add_row("rank", _rank_text(found.rank, found.n_prompts))
+    if found.surrogate is not None:
+        error = found.surrogate_standard_error or 0.0
+        rows.add_row("surrogate", f"{found.surrogate:.4f} ± {error:.4f} from the latent bank")
+    if found.ess_fraction is not None:
+        rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
+    if found.pareto_k is not None:
+        rows.add_row("Pareto k-hat", _k_text(found.pareto_k))
+    if found.surrogate_history:
+        low, high = min(found.surrogate_history), max(found.surrogate_history)
+        rows.add_row("ascent", f"{sparkline(found.surrogate_history)}  {low:.3f} to {high:.3f}")
+        rows.add_row("steps", f"{found.steps} ({found.stop_reason})")
+    rows.add_row("model queries", _cost_text(found.cost))
+    rows.add_row("time", f"{found.seconds:.2f} s")
+    title = f"{found.utility} from {found.model} · {found.method} · horizon {found.horizon}"
+    (console or Console()).print(Panel(rows, title=Text(title), expand=False))
+
+
+def show_judgement(judged: Judgement, console: Console | None = None) -> None:
+    """A given prompt's utility, optimum and rank."""
+    rows = _rows()
+    rows.add_row("prompt", _prompt_text(judged.prompt, judged.vocab_size))
+    rows.add_row("expected utility", _utility_text(judged.expected_utility, judged.standard_error))
+    rows.add_row("optimum", _optimum_text(judged.expected_utility, judged.optimum))
+    rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
+    title = f"{judged.utility} from {judged.model} · horizon {judged.horizon}"
+    (console or Console()).print(Panel(rows, title=Text(title), expand=False))
+
+
+def sparkline(values: list[float], width: int = 40) -> str:
+    """A line of block characters, one per stretch of the series."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    width = min(width, len(finite))
+    picked = [finite[round(i * (len(finite) - 1) / max(width - 1, 1))] for i in range(width)]
+    low, high = min(picked), max(picked)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in picked)
+
+
+def _rows() -> Table:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    return rows
+
+
+def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
+    return Text(show_prompt(prompt, vocab_size), style="bold green")
+
+
+def _utility_text(value: float, error: float) -> str:
+    return f"{value:.6f} (exact)" if error == 0 else f"{value:.4f} ± {error:.4f} (Monte Carlo)"
+
+
+def _optimum_text(value: float, optimum: float | None) -> str:
+    if optimum is None:
+        return "unknown: too many prompts to enumerate"
+    gap = optimum - value
+    return f"{optimum:.6f} over all prompts" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
+
+
+def _rank_text(rank: int | None, n_prompts: int | None) -> str:
+    if rank is None or n_prompts is None:
+        return "unknown"
+    return f"{rank:,} of {n_prompts:,}"
+
+
+def _ess_verdict(fraction: float) -> str:
+    return "" if fraction >= 0.01 else "  [red]low: the bank hardly covers this posterior[/red]"
+
+
+def _k_text(value: float) -> str:
+    if math.isnan(value):
+        return "not enough distinct weights to say"
+    if value > 0.7:
+        return f"{value:.2f}  [red]above 0.7: do not trust the surrogate[/red]"
+    return f"{value:.2f} (below 0.7 is good)"
+
+
+def _cost_text(cost: dict[str, int]) -> str:
+    asked = f"{cost['forward_tokens']:,} forward, {cost['backward_tokens']:,} backward tokens"
+    return asked + (f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else "")

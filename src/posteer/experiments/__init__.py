@@ -1,0 +1,1 @@
+"""The paper's experiment, beside its published figures."""

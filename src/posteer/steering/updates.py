@@ -1,0 +1,93 @@
+"""How an ascent moves a prompt kernel: Adam on logits at order 0, projected steps above it.
+
+The paper gives the rule for order >= 1 (tangent step, floor, renormalise). For order 0 it names
+only the softmax parameterisation; Adam at the same rate is what its ESS tables show (docs/LOG.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from posteer.kernels import ContextSpace
+from posteer.shapes import Float, Int
+from posteer.steering.estimator import Estimate
+from posteer.steering.tilt import PromptKernel
+
+
+class Update(Protocol):
+    """One rule; it may keep state per run."""
+
+    def __call__(self, prompt: PromptKernel, at: Estimate) -> PromptKernel: ...
+
+    def select(self, runs: Int[Tensor, K]) -> Update: ...
+
+
+def update_rule(space: ContextSpace, learning_rate: float, floor: float) -> Update:
+    """The rule for an order."""
+    if space.order == 0:
+        return LogitAdam(learning_rate)
+    return ProjectedAscent(learning_rate, floor)
+
+
+def project(values: Float[Tensor, "*B V"], floor: float) -> Float[Tensor, "*B V"]:
+    """proj_Delta: floor and renormalise."""
+    raised = values.clamp(min=floor)
+    return raised / raised.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class ProjectedAscent:
+    """Step along the tangent of every row of A and of rho, then project (eq. rho_update)."""
+
+    learning_rate: float
+    floor: float
+
+    def __call__(self, prompt: PromptKernel, at: Estimate) -> PromptKernel:
+        return PromptKernel(
+            self._moved(prompt.transitions, at.gradient),
+            self._moved(prompt.initial, at.initial_gradient),
+        )
+
+    def _moved(self, values: Tensor, gradient: Tensor) -> Tensor:
+        tangent = gradient - gradient.mean(-1, keepdim=True)
+        return project(values + self.learning_rate * tangent, self.floor)
+
+    def select(self, runs: Int[Tensor, K]) -> ProjectedAscent:
+        return self
+
+
+class LogitAdam:
+    """Adam (0.9, 0.999) on the logits of the one row of an order-0 kernel."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.iteration = 0
+        self.logits: Tensor | None = None
+        self.mean: Tensor | None = None
+        self.square: Tensor | None = None
+
+    def __call__(self, prompt: PromptKernel, at: Estimate) -> PromptKernel:
+        alpha = prompt.transitions
+        if self.logits is None or self.mean is None or self.square is None:
+            self.logits = alpha.log()
+            self.mean = self.square = torch.zeros_like(alpha)
+        gradient = alpha * (at.gradient - (alpha * at.gradient).sum(-1, keepdim=True))
+        self.iteration += 1
+        self.mean = 0.9 * self.mean + 0.1 * gradient
+        self.square = 0.999 * self.square + 0.001 * gradient**2
+        mean = self.mean / (1 - 0.9**self.iteration)
+        square = self.square / (1 - 0.999**self.iteration)
+        self.logits = self.logits + self.learning_rate * mean / (square.sqrt() + 1e-8)
+        return PromptKernel(self.logits.softmax(-1), prompt.initial)
+
+    def select(self, runs: Int[Tensor, K]) -> LogitAdam:
+        chosen = LogitAdam(self.learning_rate)
+        chosen.iteration = self.iteration
+        if self.logits is not None and self.mean is not None and self.square is not None:
+            chosen.logits, chosen.mean = self.logits[runs], self.mean[runs]
+            chosen.square = self.square[runs]
+        return chosen

@@ -60,7 +60,9 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     rows.add_row("rank", _rank_text(found.rank, found.n_prompts))
     if found.surrogate is not None:
         error = found.surrogate_standard_error or 0.0
-        rows.add_row("surrogate", f"{found.surrogate:.4f} ± {error:.4f} from the latent bank")
+        snapped = found.snapped_surrogate
+        after = "" if snapped is None else f", {snapped:.4f} once snapped"
+        rows.add_row("surrogate", f"{found.surrogate:.4f} ± {error:.4f}{after}")
     if found.ess_fraction is not None:
         rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
     if found.pareto_k is not None:

@@ -45,7 +45,8 @@ def open_method(name: str) -> Method:
 class Elicitation:
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
-    `rank` and `optimum` are over all prompts of the length, None where they cannot be enumerated.
+    `surrogate` is what the ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
+    estimate for the hard prompt: a gap between them is utility lost in snapping. `rank` and `optimum` are over all prompts of the length, None where they cannot be enumerated.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
     """
 
@@ -60,6 +61,7 @@ class Elicitation:
     standard_error: float
     surrogate: float | None
     surrogate_standard_error: float | None
+    snapped_surrogate: float | None
     ess_fraction: float | None
     pareto_k: float | None
     rank: int | None
@@ -166,6 +168,7 @@ def _judge(
         standard_error=float(judged.standard_error[0]),
         surrogate=answer.surrogate,
         surrogate_standard_error=answer.surrogate_standard_error,
+        snapped_surrogate=answer.snapped_surrogate,
         ess_fraction=answer.ess_fraction,
         pareto_k=answer.pareto_k,
         rank=None if among is None else among.rank(value),

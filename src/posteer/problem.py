@@ -55,6 +55,7 @@ class Answer:
     bank_tokens: int = 0
     surrogate: float | None = None
     surrogate_standard_error: float | None = None
+    snapped_surrogate: float | None = None
     ess_fraction: float | None = None
     pareto_k: float | None = None
     steps: int | None = None

@@ -1,7 +1,7 @@
 """Latent banks and the diagnostics of importance weights."""
 
 from posteer.latents.bank import LatentBank, draw_analytic, draw_by_rollouts
-from posteer.latents.importance import ess_fraction, normalise, pareto_k, weighted_mean
+from posteer.latents.importance import ess_fraction, normalise, pareto_k
 
 __all__ = [
     "LatentBank",
@@ -10,5 +10,4 @@ __all__ = [
     "ess_fraction",
     "normalise",
     "pareto_k",
-    "weighted_mean",
 ]

@@ -24,16 +24,6 @@ def ess_fraction(log_weights: Float[Tensor, "*B L"]) -> Float[Tensor, "*B"]:
     return log_ess.exp() / log_weights.shape[-1]
 
 
-def weighted_mean(
-    log_weights: Float[Tensor, "*B L"], values: Float[Tensor, "*B L"]
-) -> tuple[Float[Tensor, "*B"], Float[Tensor, "*B"]]:
-    """The self-normalised estimate of a mean and its delta-method standard error."""
-    weights = normalise(log_weights)
-    mean = (weights * values).sum(-1)
-    error = (weights**2 * (values - mean[..., None]) ** 2).sum(-1).sqrt()
-    return mean, error
-
-
 def pareto_k(log_weights: Float[Tensor, L]) -> float:
     """Pareto k-hat of the largest weights (PSIS, Vehtari et al. 2024).
 

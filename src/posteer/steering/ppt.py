@@ -156,15 +156,16 @@ class PosteriorPrefixTuning:
 
     def _recover(self, solution: Optimised) -> Answer:
         ascent = solution.ascent
-        prompt, surrogate, error = solution.snap(self.candidate_score)
+        prompt, snapped = solution.snap(self.candidate_score)
         return Answer(
             prompt=prompt,
             queries=solution.queries,
             bank_tokens=solution.bank.tokens,
-            surrogate=surrogate,
-            surrogate_standard_error=error,
-            ess_fraction=float(ess_fraction(ascent.log_tilt)),
-            pareto_k=pareto_k(ascent.log_tilt),
+            surrogate=ascent.surrogate,
+            surrogate_standard_error=ascent.standard_error,
+            snapped_surrogate=snapped,
+            ess_fraction=solution.ess_fraction,
+            pareto_k=solution.pareto_k,
             steps=ascent.steps,
             stop_reason=ascent.stop_reason,
             surrogate_history=ascent.surrogate_history,
@@ -186,7 +187,15 @@ class Optimised:
     means: Float[Tensor, "L C"]
     queries: QueryCount
 
+    @property
+    def ess_fraction(self) -> float:
+        return float(ess_fraction(self.ascent.log_tilt))
+
+    @property
+    def pareto_k(self) -> float:
+        return pareto_k(self.ascent.log_tilt)
+
     def snap(self, score: CandidateScore) -> tuple[Int[Tensor, m], float, float]:
-        """The hard prompt, its surrogate and standard error."""
+        """The hard prompt and its surrogate."""
         kernels, length = self.bank.kernels, self.problem.length
         return snap(self.space, self.ascent.prompt, kernels, self.means, length, score)

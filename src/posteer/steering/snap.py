@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace, expected_visits, log_likelihood
-from posteer.latents.importance import weighted_mean
+from posteer.latents.importance import normalise
 from posteer.shapes import Float, Int
 from posteer.steering.tilt import PromptKernel, latents_last, log_tilt
 from posteer.steering.walks import eulerian_walk, greedy_walk, largest_remainder, may_be_walks
@@ -47,11 +47,11 @@ def snap(
     length: int,
     score: CandidateScore = "own-context",
 ) -> tuple[Int[Tensor, m], float, float]:
-    """The best hard prompt near one prompt kernel, its surrogate and standard error."""
+    """The best hard prompt near one prompt kernel, and its surrogate."""
     candidates = propose(space, prompt, length)
-    values, errors = score_candidates(space, prompt, candidates, kernels, means, score)
+    values = score_candidates(space, prompt, candidates, kernels, means, score)
     best = int(values.argmax())
-    return candidates.tokens[best], float(values[best]), float(errors[best])
+    return candidates.tokens[best], float(values[best])
 
 
 def propose(space: ContextSpace, prompt: PromptKernel, length: int) -> Candidates:
@@ -163,7 +163,7 @@ def score_candidates(
     means: Float[Tensor, "L C"],
     score: CandidateScore,
 ) -> tuple[Float[Tensor, K], Float[Tensor, K]]:
-    """The surrogate of each candidate and its standard error."""
+    """The surrogate of each candidate."""
     steps = candidates.tokens.shape[1] - space.order
     parts = []
     rows = torch.arange(len(candidates.tokens))
@@ -181,8 +181,8 @@ def score_candidates(
             if score == "optimum-context":
                 last = prompt.final_context(space, steps).expand(len(part), -1)
             values = last.double() @ means.T
-        parts.append(weighted_mean(log_weights, values))
-    return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        parts.append((normalise(log_weights) * values).sum(-1))
+    return torch.cat(parts)
 
 
 def _at_own_kernels(

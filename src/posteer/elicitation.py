@@ -46,7 +46,8 @@ class Elicitation:
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
     `surrogate` is what the ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
-    estimate for the hard prompt: a gap between them is utility lost in snapping. `rank` and `optimum` are over all prompts of the length, None where they cannot be enumerated.
+    estimate for the hard prompt: a gap between them is utility lost in snapping. `rank` and
+    `optimum` are over all prompts of the length, None where those cannot be enumerated.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
     """
 

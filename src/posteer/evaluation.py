@@ -36,8 +36,8 @@ TIE = 1e-5
 class Evaluation:
     """Expected utilities of a batch of prompts; standard errors are 0 where they are exact."""
 
-    expected_utility: Float[Tensor, B]
-    standard_error: Float[Tensor, B]
+    expected_utility: Float[Tensor, "B"]
+    standard_error: Float[Tensor, "B"]
 
 
 def expected_utility(
@@ -89,7 +89,7 @@ def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
 
 def _utility_contexts(
     space: ContextSpace, utility: Utility, prompts: Int[Tensor, "B m"]
-) -> Int[Tensor, B]:
+) -> Int[Tensor, "B"]:
     return ContextSpace(space.vocab_size, utility.order).suffix(prompts)
 
 
@@ -101,8 +101,8 @@ def _read(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
 
 
 def _enumerate(
-    model: SequenceModel, utility: Utility, state: Any, contexts: Int[Tensor, B], horizon: int
-) -> Float[Tensor, B]:
+    model: SequenceModel, utility: Utility, state: Any, contexts: Int[Tensor, "B"], horizon: int
+) -> Float[Tensor, "B"]:
     """Expand all continuations of all histories one level at a time."""
     vocab, n_prompts = model.space.vocab_size, len(contexts)
     log_probability = state.log_probs
@@ -135,9 +135,9 @@ def _roll_out(
 class PromptLandscape:
     """Expected utilities over *all* prompts of a length, by class of equivalent prompts."""
 
-    values: Float[Tensor, K]
+    values: Float[Tensor, "K"]
     sizes: list[int]
-    best_prompt: Int[Tensor, m]
+    best_prompt: Int[Tensor, "m"]
 
     @property
     def optimum(self) -> float:

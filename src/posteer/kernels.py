@@ -173,7 +173,7 @@ def expected_visits(
 def sample_chains(
     space: ContextSpace,
     kernels: Float[Tensor, "B C V"],
-    contexts: Int[Tensor, B],
+    contexts: Int[Tensor, "B"],
     length: int,
     generator: torch.Generator,
 ) -> Int[Tensor, "B T"]:

@@ -50,7 +50,7 @@ class Problem:
 class Answer:
     """A hard prompt and how it was found; figures that do not apply to a method are None."""
 
-    prompt: Int[Tensor, m]
+    prompt: Int[Tensor, "m"]
     queries: QueryCount
     bank_tokens: int = 0
     surrogate: float | None = None
@@ -64,7 +64,7 @@ class Answer:
     ess_history: list[float] = field(default_factory=list, repr=False)
 
 
-def parse_prompt(text: str, vocab_size: int) -> Int[Tensor, m]:
+def parse_prompt(text: str, vocab_size: int) -> Int[Tensor, "m"]:
     """`010101`, or comma-separated for vocabularies of more than ten symbols."""
     parts = text.split(",") if "," in text or vocab_size > 10 else list(text.strip())
     tokens = []

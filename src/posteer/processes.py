@@ -39,11 +39,11 @@ class Process(Protocol):
         """The prior updated on transition counts."""
 
     def predictive(
-        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
     ) -> Float[Tensor, "B V"]:
         """The exact next-token law after counts, in the given contexts."""
 
-    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, B]:
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
         """Log-probability of one ordered sequence with these counts, given its first context."""
 
 
@@ -81,13 +81,13 @@ class DirichletRows:
         return DirichletRows(self.space, self.concentration + counts)
 
     def predictive(
-        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
     ) -> Float[Tensor, "B V"]:
         rows = torch.arange(len(counts), device=counts.device)
         weights = counts[rows, contexts] + self.concentration.to(counts.device)[contexts]
         return weights / weights.sum(-1, keepdim=True)
 
-    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, B]:
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
         prior = self.concentration.to(counts.device)
         rows = torch.lgamma(prior.sum(-1)) - torch.lgamma((prior + counts).sum(-1))
         entries = torch.lgamma(prior + counts) - torch.lgamma(prior)
@@ -100,14 +100,14 @@ class FiniteMixture:
 
     space: ContextSpace
     kernels: Float[Tensor, "J C V"]
-    log_weights: Float[Tensor, J]
+    log_weights: Float[Tensor, "J"]
 
     @classmethod
     def of(
         cls,
         space: ContextSpace,
         kernels: Float[Tensor, "J C V"],
-        weights: Float[Tensor, J] | None = None,
+        weights: Float[Tensor, "J"] | None = None,
     ) -> FiniteMixture:
         """Validated construction; equal weights unless given."""
         n = len(kernels)
@@ -132,7 +132,7 @@ class FiniteMixture:
         return FiniteMixture(self.space, self.kernels, log_joint - evidence)
 
     def predictive(
-        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
     ) -> Float[Tensor, "B V"]:
         log_joint = self._log_joint(counts)
         impossible = log_joint.isneginf().all(-1, keepdim=True)
@@ -140,7 +140,7 @@ class FiniteMixture:
         weights = torch.where(impossible, self.log_weights.to(counts.device), log_joint).softmax(-1)
         return torch.einsum("bj,jbv->bv", weights, self.kernels.to(counts.device)[:, contexts])
 
-    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, B]:
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
         return self._log_joint(counts).logsumexp(-1)
 
 

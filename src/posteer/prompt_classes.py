@@ -25,7 +25,7 @@ class PromptClasses:
     """The classes of one length, how many prompts each holds, and a way back to one of them."""
 
     counts: Int[Tensor, "K C V"]
-    last: Int[Tensor, K]
+    last: Int[Tensor, "K"]
     sizes: list[int]
     first: Int[Tensor, "F k"]
     history: list[tuple[np.ndarray, np.ndarray]]
@@ -33,7 +33,7 @@ class PromptClasses:
     def __len__(self) -> int:
         return len(self.last)
 
-    def prompt(self, row: int) -> Int[Tensor, m]:
+    def prompt(self, row: int) -> Int[Tensor, "m"]:
         """One prompt of a class, read backwards off the expansion that found it."""
         tokens: list[int] = []
         for parents, emitted in reversed(self.history):

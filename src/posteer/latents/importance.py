@@ -24,7 +24,7 @@ def ess_fraction(log_weights: Float[Tensor, "*B L"]) -> Float[Tensor, "*B"]:
     return log_ess.exp() / log_weights.shape[-1]
 
 
-def pareto_k(log_weights: Float[Tensor, L]) -> float:
+def pareto_k(log_weights: Float[Tensor, "L"]) -> float:
     """Pareto k-hat of the largest weights (PSIS, Vehtari et al. 2024).
 
     Below 0.5 the estimate has finite variance, above 0.7 it should not be trusted. `nan` when
@@ -44,7 +44,7 @@ def pareto_k(log_weights: Float[Tensor, L]) -> float:
     return _generalised_pareto_shape(exceedances)
 
 
-def _generalised_pareto_shape(ascending: Float[Tensor, n]) -> float:
+def _generalised_pareto_shape(ascending: Float[Tensor, "n"]) -> float:
     """Zhang and Stephens' (2009) estimator, with PSIS's weak pull of k towards 0.5."""
     n = len(ascending)
     n_grid = 30 + int(math.sqrt(n))

@@ -18,7 +18,7 @@ class ModelState(Protocol):
     def log_probs(self) -> Float[Tensor, "B V"]:
         """The next-token law of each history."""
 
-    def select(self, rows: Int[Tensor, K]) -> ModelState:
+    def select(self, rows: Int[Tensor, "K"]) -> ModelState:
         """The states of some rows, repeats allowed: how a tree of continuations forks."""
 
 
@@ -38,7 +38,7 @@ class SequenceModel(Protocol):
     def start(self, batch: int) -> Any:
         """The state of `batch` empty histories."""
 
-    def advance(self, state: Any, tokens: Int[Tensor, B]) -> tuple[Float[Tensor, "B V"], Any]:
+    def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         """Read one token per history."""
 
 
@@ -79,6 +79,6 @@ class Metered:
     def start(self, batch: int) -> Any:
         return self.inner.start(batch)
 
-    def advance(self, state: Any, tokens: Int[Tensor, B]) -> tuple[Float[Tensor, "B V"], Any]:
+    def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         self.queries.forward_tokens += tokens.numel()
         return self.inner.advance(state, tokens)

@@ -18,7 +18,7 @@ class ExactState:
 
     process: Process
     counts: Float[Tensor, "B C V"]
-    contexts: Int[Tensor, B]
+    contexts: Int[Tensor, "B"]
     read: int
 
     @property
@@ -29,7 +29,7 @@ class ExactState:
             return -uniform.log()
         return self.process.predictive(self.counts, self.contexts).log()
 
-    def select(self, rows: Int[Tensor, K]) -> ExactState:
+    def select(self, rows: Int[Tensor, "K"]) -> ExactState:
         return ExactState(self.process, self.counts[rows], self.contexts[rows], self.read)
 
 
@@ -49,12 +49,12 @@ class ExactModel:
         counts = torch.zeros(shape, dtype=torch.float64)
         return ExactState(self.process, counts, torch.zeros(batch, dtype=torch.long), 0)
 
-    def resume(self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, B]) -> ExactState:
+    def resume(self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]) -> ExactState:
         """The state of any histories with these statistics, without reading them."""
         return ExactState(self.process, counts, contexts, self.space.order)
 
     def advance(
-        self, state: ExactState, tokens: Int[Tensor, B]
+        self, state: ExactState, tokens: Int[Tensor, "B"]
     ) -> tuple[Float[Tensor, "B V"], ExactState]:
         counts = state.counts
         if state.read >= self.space.order:

@@ -47,7 +47,7 @@ class Ascent:
     prompt: PromptKernel
     surrogate: float
     standard_error: float
-    log_tilt: Float[Tensor, L]
+    log_tilt: Float[Tensor, "L"]
     stop_reason: str
     surrogate_history: list[float] = field(repr=False)
     ess_history: list[float] = field(repr=False)
@@ -128,7 +128,7 @@ class _StopWatch:
         self.waited = torch.zeros(n_runs, dtype=torch.long, device=device)
         self.diverged = torch.zeros(n_runs, dtype=torch.bool, device=device)
 
-    def over(self, at: Estimate, last: bool) -> Bool[Tensor, B]:
+    def over(self, at: Estimate, last: bool) -> Bool[Tensor, "B"]:
         improved = at.surrogate > self.best + self.settings.tolerance
         self.best = torch.where(improved, at.surrogate, self.best)
         self.waited = torch.where(improved, 0, self.waited + 1)

@@ -34,7 +34,7 @@ class IntegrandSource(Protocol):
 
     def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand: ...
 
-    def select(self, runs: Int[Tensor, K]) -> IntegrandSource: ...
+    def select(self, runs: Int[Tensor, "K"]) -> IntegrandSource: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class ExactMeans:
     def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand:
         return Integrand(self.means, (final_context[..., None] * self.means).sum(1))
 
-    def select(self, runs: Int[Tensor, K]) -> ExactMeans:
+    def select(self, runs: Int[Tensor, "K"]) -> ExactMeans:
         return ExactMeans(self.means[runs])
 
 
@@ -104,7 +104,7 @@ class SingleRollouts:
             contexts = next_context[contexts, token]
         return torch.stack(tokens, -1)
 
-    def select(self, runs: Int[Tensor, K]) -> SingleRollouts:
+    def select(self, runs: Int[Tensor, "K"]) -> SingleRollouts:
         chosen = SingleRollouts.__new__(SingleRollouts)
         chosen.space, chosen.horizon = self.space, self.horizon
         chosen.cumulative = self.cumulative[runs]
@@ -117,14 +117,14 @@ class SingleRollouts:
 class Estimate:
     """The surrogate at a prompt kernel, its gradient, and how far the weights can be trusted."""
 
-    surrogate: Float[Tensor, B]
-    standard_error: Float[Tensor, B]
+    surrogate: Float[Tensor, "B"]
+    standard_error: Float[Tensor, "B"]
     log_tilt: Float[Tensor, "B L"]
     gradient: Float[Tensor, "B C V"]
     initial_gradient: Float[Tensor, "B C"]
 
     @property
-    def ess_fraction(self) -> Float[Tensor, B]:
+    def ess_fraction(self) -> Float[Tensor, "B"]:
         return ess_fraction(self.log_tilt)
 
 

@@ -195,7 +195,7 @@ class Optimised:
     def pareto_k(self) -> float:
         return pareto_k(self.ascent.log_tilt)
 
-    def snap(self, score: CandidateScore) -> tuple[Int[Tensor, m], float, float]:
+    def snap(self, score: CandidateScore) -> tuple[Int[Tensor, "m"], float]:
         """The hard prompt and its surrogate."""
         kernels, length = self.bank.kernels, self.problem.length
         return snap(self.space, self.ascent.prompt, kernels, self.means, length, score)

@@ -36,7 +36,7 @@ class Candidates:
 
     tokens: Int[Tensor, "K m"]
     counts: Int[Tensor, "K C V"]
-    starts: Int[Tensor, K]
+    starts: Int[Tensor, "K"]
 
 
 def snap(
@@ -46,7 +46,7 @@ def snap(
     means: Float[Tensor, "L C"],
     length: int,
     score: CandidateScore = "own-context",
-) -> tuple[Int[Tensor, m], float, float]:
+) -> tuple[Int[Tensor, "m"], float]:
     """The best hard prompt near one prompt kernel, and its surrogate."""
     candidates = propose(space, prompt, length)
     values = score_candidates(space, prompt, candidates, kernels, means, score)
@@ -162,7 +162,7 @@ def score_candidates(
     kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     score: CandidateScore,
-) -> tuple[Float[Tensor, K], Float[Tensor, K]]:
+) -> Float[Tensor, "K"]:
     """The surrogate of each candidate."""
     steps = candidates.tokens.shape[1] - space.order
     parts = []
@@ -188,7 +188,7 @@ def score_candidates(
 def _at_own_kernels(
     space: ContextSpace,
     counts: Float[Tensor, "K C V"],
-    starts: Int[Tensor, K],
+    starts: Int[Tensor, "K"],
     kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     steps: int,

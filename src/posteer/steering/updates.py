@@ -23,7 +23,7 @@ class Update(Protocol):
 
     def __call__(self, prompt: PromptKernel, at: Estimate) -> PromptKernel: ...
 
-    def select(self, runs: Int[Tensor, K]) -> Update: ...
+    def select(self, runs: Int[Tensor, "K"]) -> Update: ...
 
 
 def update_rule(space: ContextSpace, learning_rate: float, floor: float) -> Update:
@@ -56,7 +56,7 @@ class ProjectedAscent:
         tangent = gradient - gradient.mean(-1, keepdim=True)
         return project(values + self.learning_rate * tangent, self.floor)
 
-    def select(self, runs: Int[Tensor, K]) -> ProjectedAscent:
+    def select(self, runs: Int[Tensor, "K"]) -> ProjectedAscent:
         return self
 
 
@@ -84,7 +84,7 @@ class LogitAdam:
         self.logits = self.logits + self.learning_rate * mean / (square.sqrt() + 1e-8)
         return PromptKernel(self.logits.softmax(-1), prompt.initial)
 
-    def select(self, runs: Int[Tensor, K]) -> LogitAdam:
+    def select(self, runs: Int[Tensor, "K"]) -> LogitAdam:
         chosen = LogitAdam(self.learning_rate)
         chosen.iteration = self.iteration
         if self.logits is not None and self.mean is not None and self.square is not None:

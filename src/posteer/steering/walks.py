@@ -31,8 +31,8 @@ def largest_remainder(shares: list[float], total: int) -> list[int]:
 
 
 def may_be_walks(
-    space: ContextSpace, counts: Int[Tensor, "K C V"], start: Int[Tensor, K]
-) -> Bool[Tensor, K]:
+    space: ContextSpace, counts: Int[Tensor, "K C V"], start: Int[Tensor, "K"]
+) -> Bool[Tensor, "K"]:
     """The degree half of Euler's condition: all contexts balance but the two ends."""
     outgoing = counts.sum(-1)
     incoming = counts.flatten(1)[:, space.incoming].sum(-1)

@@ -29,7 +29,7 @@ class FiniteStateForm:
     start: int
     step: Int[Tensor, "S V"]
     reward: Float[Tensor, "#S #C #V"]
-    final: Float[Tensor, S]
+    final: Float[Tensor, "S"]
 
 
 class Utility(Protocol):

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -14,31 +14,34 @@ from posteer.errors import InputError, require
 from posteer.evaluation import PromptLandscape, expected_utility, landscape
 from posteer.models import Metered, SequenceModel, open_model
 from posteer.problem import Answer, Problem, Progress, parse_prompt
-from posteer.search.exhaustive import ExhaustiveSearch
-from posteer.steering.ppt import PosteriorPrefixTuning
+from posteer.search import exhaustive
+from posteer.spec import Spec, parse_spec
+from posteer.steering import ppt
 from posteer.utilities import Utility, open_utility
 
 
+@runtime_checkable
 class Method(Protocol):
     """A way to find prompts. It sees the model only through its meter."""
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]: ...
 
 
-METHODS: dict[str, Callable[[], Method]] = {
-    "ppt": lambda: PosteriorPrefixTuning(analytic=False, exact_means=False),
-    "ppt-rb": lambda: PosteriorPrefixTuning(analytic=False, exact_means=True),
-    "ppt-analytic": lambda: PosteriorPrefixTuning(analytic=True, exact_means=False),
-    "ppt-rb-analytic": lambda: PosteriorPrefixTuning(analytic=True, exact_means=True),
-    "exhaustive": ExhaustiveSearch,
+METHODS: dict[str, Callable[[Spec], Method]] = {
+    "ppt": ppt.from_spec,
+    "ppt-rb": ppt.from_spec,
+    "ppt-analytic": ppt.from_spec,
+    "ppt-rb-analytic": ppt.from_spec,
+    "exhaustive": exhaustive.from_spec,
 }
 
 
-def open_method(name: str) -> Method:
-    """A method with its default settings, by name."""
-    if name not in METHODS:
-        raise InputError(f"unknown method '{name}': expected one of {', '.join(METHODS)}")
-    return METHODS[name]()
+def open_method(text: str) -> Method:
+    """A method by name, with settings if any: `ppt-rb`, `ppt(samples=2000,steps=500)`."""
+    spec = parse_spec(text)
+    if spec.name not in METHODS:
+        raise InputError(f"unknown method '{spec.name}': expected one of {', '.join(METHODS)}")
+    return METHODS[spec.name](spec)
 
 
 @dataclass(frozen=True, kw_only=True)

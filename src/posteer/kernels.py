@@ -192,13 +192,13 @@ def sample_chains(
 
 
 def validated_kernel(
-    table: Float[Tensor, "*B C V"], what: str, tolerance: float = 1e-6
-) -> Float[Tensor, "*B C V"]:
+    table: Float[Tensor, "*B V"], what: str, tolerance: float = 1e-6
+) -> Float[Tensor, "*B V"]:
     """The table with rows normalised to rounding, or a refusal if a row is not a distribution."""
     sums = table.sum(-1, keepdim=True)
     good = bool(torch.isfinite(table).all()) and bool((table >= 0).all())
     if not good or bool(((sums - 1).abs() > tolerance).any()):
-        rows = table.flatten(0, -2)
+        rows = table.reshape(-1, table.shape[-1])
         row_sums = rows.sum(-1)
         bad_rows = (~torch.isfinite(rows).all(-1)) | (rows < 0).any(-1)
         bad_rows |= ~((row_sums - 1).abs() <= tolerance)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from posteer.shapes import Float, Int
 from posteer.spec import Spec, integer, number, parse_spec, table
 
 
+@runtime_checkable
 class Process(Protocol):
     """A prior on `[C, V]` kernels that knows its posterior, predictive and evidence."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -11,6 +11,7 @@ from posteer.kernels import ContextSpace
 from posteer.shapes import Float, Int
 
 
+@runtime_checkable
 class ModelState(Protocol):
     """What a batch of histories has been read into."""
 
@@ -22,6 +23,7 @@ class ModelState(Protocol):
         """The states of some rows, repeats allowed: how a tree of continuations forks."""
 
 
+@runtime_checkable
 class SequenceModel(Protocol):
     """Anything that predicts the next token. PPT needs `start` and `advance` alone."""
 

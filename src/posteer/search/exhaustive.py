@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from posteer.errors import InputError
 from posteer.evaluation import landscape
 from posteer.problem import Answer, Problem, Progress
+from posteer.spec import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,3 +29,8 @@ class ExhaustiveSearch:
             if progress is not None:
                 progress("searching", done + 1, len(problems))
         return answers
+
+
+def from_spec(spec: Spec) -> ExhaustiveSearch:
+    spec.take()
+    return ExhaustiveSearch()

@@ -8,7 +8,7 @@ latent (PPT-RB) or one rollout per latent and context (PPT).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ class Integrand:
     of_prompts: Float[Tensor, "B L"]
 
 
+@runtime_checkable
 class IntegrandSource(Protocol):
     """Where mu comes from; asked once per step with the law of the last context."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from posteer.models.exact import ExactModel
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
+from posteer.spec import Spec, integer, number
 from posteer.steering.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.steering.estimator import ExactMeans, IntegrandSource, SingleRollouts
 from posteer.steering.snap import CandidateScore, snap
@@ -199,3 +201,35 @@ class Optimised:
         """The hard prompt and its surrogate."""
         kernels, length = self.bank.kernels, self.problem.length
         return snap(self.space, self.ascent.prompt, kernels, self.means, length, score)
+
+
+def from_spec(spec: Spec) -> PosteriorPrefixTuning:
+    """`ppt-rb-analytic(samples=5000,steps=5000,rate=0.1,candidate-score=own-context)`."""
+    analytic, exact_means = spec.name.endswith("-analytic"), spec.name.startswith("ppt-rb")
+    settings: dict[str, Any] = {
+        "samples": 5000,
+        "steps": 5000,
+        "rate": 0.1,
+        "candidate-score": "own-context",
+        "device": "cpu",
+    }
+    if not analytic:
+        settings["rollout-length"] = 2000
+    given = spec.take(**settings)
+    scores = get_args(CandidateScore)
+    require(
+        given["candidate-score"] in scores,
+        f"candidate-score '{given['candidate-score']}': expected one of {', '.join(scores)}",
+    )
+    return PosteriorPrefixTuning(
+        analytic=analytic,
+        exact_means=exact_means,
+        n_samples=integer(given["samples"], "samples"),
+        rollout_length=integer(given.get("rollout-length", 2000), "rollout-length"),
+        ascent=AscentSettings(
+            max_steps=integer(given["steps"], "steps"),
+            learning_rate=number(given["rate"], "rate"),
+        ),
+        candidate_score=given["candidate-score"],
+        device=str(given["device"]),
+    )

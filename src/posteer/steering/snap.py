@@ -142,7 +142,7 @@ def _floor_ceil_swaps(
     """Swaps that keep every count at the floor or the ceiling of its share."""
     shares = transitions * steps
     swaps = single_edge_swaps(rounded)
-    near = (swaps >= (shares - 1e-9).floor()) & (swaps <= (shares + 1e-9).ceil())
+    near = (swaps >= (shares + 1e-9).floor()) & (swaps <= (shares - 1e-9).ceil())
     return swaps[near.all(-1).all(-1)]
 
 

@@ -7,7 +7,7 @@ only the softmax parameterisation; Adam at the same rate is what its ESS tables 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from posteer.steering.estimator import Estimate
 from posteer.steering.tilt import PromptKernel
 
 
+@runtime_checkable
 class Update(Protocol):
     """One rule; it may keep state per run."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from posteer.errors import InputError
 from posteer.kernels import ContextSpace
@@ -46,6 +45,6 @@ def open_utility(given: str | Utility | Callable[..., float], space: ContextSpac
                 "or ./file.py:function"
             )
         return UTILITIES[spec.name](spec, space.vocab_size)
-    if hasattr(given, "finite_state"):
-        return cast(Utility, given)
+    if isinstance(given, Utility):
+        return given
     return CallableUtility(given, vocab_size=space.vocab_size, order=space.order)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ class FiniteStateForm:
     final: Float[Tensor, "S"]
 
 
+@runtime_checkable
 class Utility(Protocol):
     """What to elicit. `context` is the prompt's last `order` tokens as a context number."""
 

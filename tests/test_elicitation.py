@@ -1,0 +1,183 @@
+import math
+
+import pytest
+
+import posteer
+from posteer.elicitation import METHODS, elicit, elicit_many, judge, open_method
+from posteer.errors import InputError
+from posteer.steering.ppt import PosteriorPrefixTuning
+
+PROMISED = ["model", "utility", "horizon", "length", "method", "seed", "prompt", "expected_utility", "standard_error", "surrogate", "ess_fraction", "pareto_k", "rank", "optimum", "steps", "stop_reason", "cost", "seconds"]
+
+
+def test_dyck_and_symmetric_targets_reach_the_optimum_on_every_seed():
+    """The paper's headline at m=6, on the idealised urn: rank 1 for ten seeds of five targets."""
+    targets = ["dyck", *(f"reverse-xent(sym-0.{r})" for r in (1, 2, 3, 4))]
+    runs = elicit_many(
+        "exact:urn", targets, length=6, seeds=range(10), method="ppt-rb-analytic(steps=1000)"
+    )
+    assert [run.rank for run in runs] == [1] * 50
+    for run in runs:
+        assert run.expected_utility == pytest.approx(run.optimum, abs=1e-9)
+        assert run.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 0}
+    ess = [run.ess_fraction for run in runs if run.utility == "dyck"]
+    assert min(ess) >= 0.205
+    assert max(ess) < 0.235, "published: 0.21 to 0.23"
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_keeps_the_promise_of_its_record(method):
+    small = {
+        "exhaustive": "",
+        "ppt": "(samples=300,steps=40,rollout-length=50)",
+        "ppt-rb": "(samples=300,steps=40,rollout-length=50)",
+        "ppt-analytic": "(samples=300,steps=40)",
+        "ppt-rb-analytic": "(samples=300,steps=40)",
+    }[method]
+    found = elicit("exact:urn", "dyck", length=5, method=method + small)
+    record = found.to_json()
+    assert set(PROMISED) <= set(record)
+    assert len(record["prompt"]) == 5
+    assert record["optimum"] >= record["expected_utility"] - 1e-12
+    assert 1 <= record["rank"] <= 32
+    if method == "exhaustive":
+        assert record["rank"] == 1
+        assert record["cost"]["forward_tokens"] > 0
+        assert record["surrogate"] is None
+    else:
+        assert record["cost"]["forward_tokens"] == 0
+        assert record["cost"]["backward_tokens"] == 0
+        sampled = 0 if method.endswith("analytic") else 300 * 50
+        assert record["cost"]["bank_tokens"] == sampled
+
+
+@pytest.mark.parametrize(
+    ("model", "utility", "length", "horizon"),
+    [
+        ("exact:beta-bernoulli", "reverse-xent(tau-0.2)", 6, 4),
+        ("exact:beta-bernoulli", "reverse-xent(dir-4)", 6, 4),
+        ("exact:markov(vocab=3,order=0)", "frequency(0.4,token=2)", 5, 3),
+        ("exact:markov(vocab=3,order=2,concentration=0.3)", "dyck", 6, 4),
+        ("exact:markov(vocab=4,order=1)", "reverse-xent(sym-0.7)", 4, 2),
+        ("exact:markov(vocab=2,order=3)", "frequency(0.5)", 8, 1),
+        ("exact:coins(0.2,0.7)", "frequency(1.0)", 4, 4),
+    ],
+)
+def test_any_vocabulary_order_length_and_horizon(model, utility, length, horizon):
+    found = elicit(
+        model,
+        utility,
+        length=length,
+        horizon=horizon,
+        method="ppt-rb-analytic(samples=400,steps=60)",
+    )
+    assert len(found.prompt) == length
+    assert found.rank >= 1
+    best = elicit(model, utility, length=length, horizon=horizon, method="exhaustive")
+    assert best.expected_utility == pytest.approx(found.optimum, abs=1e-12)
+    again = judge(model, utility, found.prompt, horizon=horizon)
+    assert again.expected_utility == pytest.approx(found.expected_utility, abs=1e-12)
+    assert (again.rank, again.optimum) == (found.rank, found.optimum)
+
+
+def test_the_same_call_gives_the_same_answer_alone_or_in_a_batch():
+    method = "ppt-analytic(samples=300,steps=50)"
+    alone = elicit("exact:urn", "dyck", length=6, seed=3, method=method)
+    again = elicit("exact:urn", "dyck", length=6, seed=3, method=method)
+    assert alone.surrogate_history == again.surrogate_history
+    batch = elicit_many(
+        "exact:urn", ["frequency(0.3)", "dyck"], length=6, seeds=[1, 3], method=method
+    )
+    inside = next(run for run in batch if (run.utility, run.seed) == ("dyck", 3))
+    assert inside.prompt == alone.prompt
+    assert inside.surrogate_history == pytest.approx(alone.surrogate_history, abs=1e-9)
+
+
+def test_plain_functions_are_utilities():
+    found = posteer.elicit(
+        "exact:beta-bernoulli",
+        lambda y: sum(y),
+        length=5,
+        method="ppt-rb-analytic(samples=500,steps=300)",
+    )
+    assert found.prompt == [1] * 5
+    assert found.expected_utility == pytest.approx(4 * 5.5 / 6)
+
+
+def test_long_horizons_of_plain_functions_fall_back_to_rollouts():
+    """2**20 continuations: PPT-RB says so, PPT goes on and the result carries its error."""
+    count = lambda y: sum(y) / len(y)  # noqa: E731
+    with pytest.raises(InputError, match="use --method ppt"):
+        elicit("exact:beta-bernoulli", count, length=5, horizon=24)
+    found = elicit(
+        "exact:beta-bernoulli",
+        count,
+        length=5,
+        horizon=24,
+        method="ppt-analytic(samples=200,steps=20)",
+    )
+    assert found.standard_error > 0
+    assert found.rank is None
+    assert found.optimum is None
+
+
+def test_infinities_become_null_in_json():
+    found = elicit(
+        "exact:coins(0.2,0.7)", "dyck", length=4, method="ppt-rb-analytic(samples=200,steps=5)"
+    )
+    assert found.pareto_k == -math.inf or math.isnan(found.pareto_k)
+    assert found.to_json()["pareto_k"] is None
+
+
+def test_published_snapping_rule_loses_the_last_context():
+    """Scoring candidates with the optimum's last context cannot tell 010101 from 101010."""
+    runs = elicit_many(
+        "exact:urn",
+        ["dyck"],
+        length=6,
+        seeds=range(10),
+        method="ppt-rb-analytic(steps=300,candidate-score=optimum-context)",
+    )
+    ends = {"".join(map(str, run.prompt)) for run in runs}
+    assert ends == {"010101", "101010"}
+
+
+@pytest.mark.parametrize(
+    ("method", "complaint"),
+    [
+        ("magic", "unknown method 'magic'"),
+        ("ppt(samples=1)", "at least 2"),
+        ("ppt-analytic(rollout-length=5)", "unknown setting"),
+        ("ppt(rollout-length=1)", "more than the order"),
+        ("ppt-rb-analytic(candidate-score=best)", "expected one of own-context"),
+        ("ppt-rb-analytic(rate=-1)", "must be positive"),
+        ("exhaustive(3)", "at most 0"),
+    ],
+)
+def test_bad_methods_are_refused(method, complaint):
+    with pytest.raises(InputError, match=complaint):
+        elicit("exact:urn", "dyck", length=4, method=method)
+
+
+def test_methods_know_only_their_own_settings():
+    assert isinstance(open_method("ppt-rb(samples=7)"), PosteriorPrefixTuning)
+    with pytest.raises(TypeError):
+        PosteriorPrefixTuning(analytic=True, exact_means=True, top_k=3)
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        ({"length": 1}, "length 1"),
+        ({"length": 4, "horizon": 0}, "horizon 0"),
+        ({"length": 70, "horizon": 20, "method": "exhaustive"}, "too many to try"),
+    ],
+)
+def test_bad_problems_are_refused(call, complaint):
+    with pytest.raises(InputError, match=complaint):
+        elicit("exact:urn", "dyck", **call)
+
+
+def test_a_utility_that_reads_further_than_the_prompt_is_refused():
+    with pytest.raises(InputError, match="reads 1 prompt tokens"):
+        elicit("exact:beta-bernoulli", "reverse-xent(sym-0.2)", length=1)

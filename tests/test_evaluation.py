@@ -1,0 +1,185 @@
+import itertools
+
+import pytest
+import torch
+from oracles import dirichlet_sequence_probability, sequences
+from test_utilities import value_of
+
+from posteer.errors import InputError
+from posteer.evaluation import TIE, PromptLandscape, expected_utility, landscape
+from posteer.kernels import ContextSpace, count_transitions
+from posteer.models import Metered, open_model
+from posteer.prompt_classes import prompt_classes
+from posteer.utilities import open_utility
+from posteer.utilities.base import all_sequences
+
+MODELS = [
+    ("exact:beta-bernoulli", 2, 0, [[0.5, 0.5]]),
+    ("exact:urn", 2, 1, [[0.5, 0.5]] * 2),
+    ("exact:markov(vocab=3,order=1,concentration=0.3)", 3, 1, [[0.3] * 3] * 3),
+]
+UTILITIES = [("dyck", value_of("dyck")), ("frequency(0.3)", value_of("frequency", share=0.3))]
+
+
+def brute_force(prompt, value, concentration, order, vocab, horizon):
+    evidence = dirichlet_sequence_probability(prompt, concentration, order, vocab)
+    return sum(
+        dirichlet_sequence_probability(prompt + y, concentration, order, vocab)
+        / evidence
+        * value(prompt)(y)
+        for y in sequences(vocab, horizon)
+    )
+
+
+class OnlyPredicts:
+    """A model that is not known to be exact: evaluation must read every prompt."""
+
+    def __init__(self, name):
+        self._model = open_model(name)
+        self.name, self.space = name, self._model.space
+        self.start, self.advance = self._model.start, self._model.advance
+        self.log_predictive = self._model.log_predictive
+
+
+@pytest.mark.parametrize(("name", "vocab", "order", "concentration"), MODELS)
+@pytest.mark.parametrize(("text", "value"), UTILITIES)
+def test_expected_utility_against_all_continuations(name, vocab, order, concentration, text, value):
+    model, length, horizon = open_model(name), order + 3, 3
+    utility = open_utility(text, model.space)
+    prompts = all_sequences(vocab, length)
+    found = expected_utility(model, utility, prompts, horizon)
+    assert bool((found.standard_error == 0).all())
+    for row, prompt in enumerate(sequences(vocab, length)):
+        expected = brute_force(prompt, value, concentration, order, vocab, horizon)
+        assert float(found.expected_utility[row]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_markov_target_scores_the_first_token_from_the_prompts_last_context():
+    model = open_model("exact:urn")
+    target = [[0.1, 0.9], [0.7, 0.3]]
+    utility = open_utility(f"reverse-xent({target})", model.space)
+    value = value_of("reverse", target=target)
+    prompts = all_sequences(2, 4)
+    found = expected_utility(model, utility, prompts, 3).expected_utility
+    for row, prompt in enumerate(sequences(2, 4)):
+        expected = brute_force(prompt, value, [[0.5, 0.5]] * 2, 1, 2, 3)
+        assert float(found[row]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_prefix_tree_is_read_once():
+    """64 prompts of 6 tokens, then 2 + 4 + 8 inner nodes each: not 16 continuations of 4."""
+    model = Metered(open_model("exact:urn"))
+    expected_utility(model, open_utility("dyck", model.space), all_sequences(2, 6), 4)
+    assert model.queries.forward_tokens == 64 * (6 + 2 + 4 + 8)
+
+
+def test_monte_carlo_when_continuations_are_too_many():
+    """Horizon 30 has 2**30 continuations; the exact mean of the share of ones is the predictive.
+
+    frequency(0) is -(share)^2; bound at six standard errors.
+    """
+    model = open_model("exact:beta-bernoulli")
+    share = lambda y: sum(y) / len(y)  # noqa: E731
+    prompt = torch.tensor([[1, 1, 1, 0]])
+    found = expected_utility(model, open_utility(share, model.space), prompt, 30, n_rollouts=4000)
+    error = float(found.standard_error[0])
+    assert 0 < error < 0.01
+    assert abs(float(found.expected_utility[0]) - 3.5 / 5) < 6 * error
+    again = expected_utility(model, open_utility(share, model.space), prompt, 30, n_rollouts=4000)
+    assert torch.equal(found.expected_utility, again.expected_utility)
+
+
+def test_2452_classes_at_length_fifty():
+    classes = prompt_classes(ContextSpace(2, 1), 50, 1)
+    assert len(classes) == 2452
+    assert sum(classes.sizes) == 2**50
+
+
+@pytest.mark.parametrize(
+    ("vocab", "order", "length", "wide"),
+    [(2, 0, 5, 0), (2, 0, 5, 2), (2, 1, 6, 1), (2, 2, 6, 2), (3, 1, 5, 1), (2, 1, 6, 2)],
+)
+def test_classes_against_grouping_all_prompts(vocab, order, length, wide):
+    space, wider = ContextSpace(vocab, order), ContextSpace(vocab, wide)
+    classes = prompt_classes(space, length, wide)
+    prompts = all_sequences(vocab, length)
+    first, last = wider.encode(prompts[:, :wide]), wider.suffix(prompts)
+    keys = torch.cat(
+        [count_transitions(space, prompts).flatten(1).long(), first[:, None], last[:, None]], 1
+    )
+    groups = {tuple(key): 0 for key in keys.tolist()}
+    for key in keys.tolist():
+        groups[tuple(key)] += 1
+    assert len(classes) == len(groups)
+    for row in range(len(classes)):
+        prompt = classes.prompt(row)
+        assert torch.equal(count_transitions(space, prompt).long(), classes.counts[row])
+        assert int(wider.suffix(prompt)) == int(classes.last[row])
+        start = int(wider.encode(prompt[:wide]))
+        key = (*classes.counts[row].flatten().tolist(), start, int(classes.last[row]))
+        assert groups[key] == classes.sizes[row]
+
+
+def test_too_many_classes_are_declined():
+    assert prompt_classes(ContextSpace(2, 1), 50, 1, limit=2000) is None
+    assert prompt_classes(ContextSpace(4, 2), 60, 2) is None
+
+
+@pytest.mark.parametrize("text", ["dyck", "reverse-xent(dir-4)", "frequency(0.3)"])
+@pytest.mark.parametrize("name", ["exact:urn", "exact:beta-bernoulli", "exact:coins(0.2,0.7)"])
+def test_classes_and_plain_enumeration_rank_alike(name, text):
+    exact, plain = open_model(name), OnlyPredicts(name)
+    utility = open_utility(text, exact.space)
+    by_class, by_prompt = landscape(exact, utility, 6, 4), landscape(plain, utility, 6, 4)
+    assert by_class.n_prompts == by_prompt.n_prompts == 64
+    assert by_class.optimum == pytest.approx(by_prompt.optimum, abs=1e-12)
+    for value in by_prompt.values.tolist():
+        assert by_class.rank(value) == by_prompt.rank(value)
+    best = expected_utility(exact, utility, by_class.best_prompt[None], 4)
+    assert float(best.expected_utility[0]) == pytest.approx(by_class.optimum, abs=1e-12)
+
+
+def test_ties_share_a_rank():
+    values = torch.tensor([1.0, 1.0 - TIE / 2, 0.5, 0.5 - 3 * TIE]).double()
+    field = PromptLandscape(values, [1, 2, 3, 4], torch.tensor([0]))
+    assert [field.rank(v) for v in values.tolist()] == [1, 1, 4, 7]
+
+
+def test_published_optimum_at_length_fifty():
+    """DESIGN's figure for Dyck on the idealised urn, from all 2**50 prompts."""
+    model = open_model("exact:urn")
+    field = landscape(model, open_utility("dyck", model.space), 50, 4)
+    assert field.optimum == pytest.approx(0.926, abs=5e-4)
+    assert field.best_prompt.tolist() == [0, 1] * 25
+
+
+def test_what_cannot_be_enumerated_is_unknown():
+    plain = OnlyPredicts("exact:urn")
+    assert landscape(plain, open_utility("dyck", plain.space), 20, 4) is None
+    exact = open_model("exact:urn")
+    assert landscape(exact, open_utility("dyck", exact.space), 6, 40) is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "horizon", "complaint"),
+    [([0, 2, 1], 4, "symbol 2"), ([0], 4, "more than the order"), ([0, 1], 0, "horizon 0")],
+)
+def test_bad_prompts_are_refused(prompt, horizon, complaint):
+    model = open_model("exact:urn")
+    with pytest.raises(InputError, match=complaint):
+        expected_utility(model, open_utility("dyck", model.space), torch.tensor([prompt]), horizon)
+
+
+def test_models_are_incremental_and_whole_alike():
+    for name, *_ in MODELS:
+        model = open_model(name)
+        tokens = torch.tensor(list(itertools.islice(sequences(model.space.vocab_size, 5), 7)))
+        laws = model.log_predictive(tokens)
+        state = model.start(len(tokens))
+        for t in range(5):
+            assert torch.equal(laws[:, t], state.log_probs)
+            law, state = model.advance(state, tokens[:, t])
+            assert torch.equal(law, state.log_probs)
+        assert torch.equal(laws[:, 5], state.log_probs)
+        forked = state.select(torch.tensor([2, 2, 0]))
+        assert torch.equal(forked.log_probs, state.log_probs[[2, 2, 0]])

@@ -96,7 +96,10 @@ def is_dyck(continuation) -> bool:
     return height == 0
 
 
-def log_target(continuation, context_tokens, target, floor=math.log(1e-12)) -> float:
+LOG_FLOOR = math.log(1e-12)
+
+
+def log_target(continuation, context_tokens, target, floor=LOG_FLOOR) -> float:
     """Reverse cross-entropy by reading the continuation one token at a time."""
     vocab_size, order = len(target[0]), len(context_tokens)
     history, total = list(context_tokens), 0.0

@@ -65,7 +65,7 @@ def test_a_run_that_meets_nan_is_recorded_as_diverged():
 
 def estimate_with(gradient, initial_gradient):
     empty = torch.zeros(len(gradient)).double()
-    return Estimate(empty, empty, empty[:, None], gradient, initial_gradient)
+    return Estimate(empty, empty, empty, empty[:, None], gradient, initial_gradient)
 
 
 def test_projected_step_is_the_papers():

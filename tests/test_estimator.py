@@ -7,6 +7,7 @@ from test_tilt import batch, random_prompts
 from test_utilities import value_of
 
 from posteer.kernels import ContextSpace
+from posteer.latents import ess_fraction
 from posteer.randomness import torch_stream
 from posteer.steering.estimator import ExactMeans, SingleRollouts, estimate
 from posteer.steering.tilt import PromptKernel
@@ -155,3 +156,4 @@ def test_more_latents_bring_the_estimate_to_the_posterior_mean():
     gap = abs(float(at.surrogate[0]) - float(exact.expected_utility[0]))
     assert gap < 5 * float(at.standard_error[0])
     assert float(at.standard_error[0]) < 0.003
+    assert float(at.ess_fraction[0]) == pytest.approx(float(ess_fraction(at.log_tilt[0])))

@@ -48,7 +48,8 @@ def delayed_progress() -> Iterator[Report]:
     try:
         yield report
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:

@@ -24,6 +24,7 @@ from posteer.evaluation import expected_utility, landscape
 from posteer.experiments.published import TARGETS, published, utility_of_target
 from posteer.models import Metered, open_model
 from posteer.problem import Problem
+from posteer.steering.ascent import AscentSettings
 from posteer.steering.ppt import PosteriorPrefixTuning
 from posteer.steering.snap import CandidateScore
 from posteer.utilities import open_utility
@@ -54,12 +55,22 @@ class Record:
 
 
 def run(
-    model_name: str, length: int, method: str, seeds: list[int], n_samples: int, device: str
+    model_name: str,
+    length: int,
+    method: str,
+    seeds: list[int],
+    n_samples: int = 5000,
+    device: str = "cpu",
+    steps: int = 5000,
 ) -> list[Record]:
     """All targets of one model, length and method, as one batch."""
     model = Metered(open_model(f"exact:{model_name}"))
     tuning = PosteriorPrefixTuning(
-        analytic=True, exact_means=METHODS[method], n_samples=n_samples, device=device
+        analytic=True,
+        exact_means=METHODS[method],
+        n_samples=n_samples,
+        ascent=AscentSettings(max_steps=steps),
+        device=device,
     )
     targets = TARGETS[model_name]
     utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
@@ -186,6 +197,7 @@ def main(arguments: list[str] | None = None) -> None:
     runner.add_argument("--lengths", type=int, nargs="+", default=[6, 50])
     runner.add_argument("--seeds", type=int, default=10)
     runner.add_argument("--samples", type=int, default=5000)
+    runner.add_argument("--steps", type=int, default=5000)
     runner.add_argument("--device", default="cpu")
     table = commands.add_parser("table")
     table.add_argument("records", type=Path)
@@ -202,7 +214,9 @@ def main(arguments: list[str] | None = None) -> None:
             for length in given.lengths:
                 for method in METHODS:
                     seeds = list(range(given.seeds))
-                    found = run(model, length, method, seeds, given.samples, given.device)
+                    found = run(
+                        model, length, method, seeds, given.samples, given.device, given.steps
+                    )
                     writer.writerows(asdict(record) for record in found)
                     file.flush()
                     print(f"{model} {length} {method}: {len(found)} records", file=sys.stderr)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace, chain_matrix
-from posteer.latents.importance import ess_fraction, normalise
+from posteer.latents.importance import normalise
 from posteer.shapes import Float, Int
 from posteer.steering.tilt import PromptKernel, tilt_and_score
 from posteer.utilities.base import Utility
@@ -120,13 +120,10 @@ class Estimate:
 
     surrogate: Float[Tensor, "B"]
     standard_error: Float[Tensor, "B"]
+    ess_fraction: Float[Tensor, "B"]
     log_tilt: Float[Tensor, "B L"]
     gradient: Float[Tensor, "B C V"]
     initial_gradient: Float[Tensor, "B C"]
-
-    @property
-    def ess_fraction(self) -> Float[Tensor, "B"]:
-        return ess_fraction(self.log_tilt)
 
 
 def estimate(
@@ -152,6 +149,7 @@ def estimate(
     return Estimate(
         surrogate=surrogate,
         standard_error=centred.square().sum(-1).sqrt(),
+        ess_fraction=1 / (weights.square().sum(-1) * weights.shape[-1]),
         log_tilt=log_w,
         gradient=covariance + through_last,
         initial_gradient=initial_gradient,

@@ -105,14 +105,12 @@ def _by_powers(
             power = _Power.product(power, bottom)
             products.append(power)
 
-    starts = prompt.initial.log()[..., None]
-    if power.log_scale is not None:
-        starts = starts + power.log_scale
-    log_w = (starts + power.mantissa.sum(2).log()).logsumexp(1)
+    starts, log_unit = _weighted_starts(prompt.initial[..., None], power.log_scale)
+    total = (starts * power.mantissa.sum(2)).sum(1)
 
     # Expected number of stretches from context a to context c under the law of prompts weighted
     # by the latent, handed down from the whole prompt to single steps.
-    expected = power.mantissa * (starts - log_w[:, None]).exp()[:, :, None]
+    expected = power.mantissa * (starts / total[:, None])[:, :, None]
     single_steps = torch.zeros_like(matrix)
     for product in reversed(products):
         first, second = product.split(expected)
@@ -122,7 +120,17 @@ def _by_powers(
         else:
             expected = first + second
     single_steps += expected
-    return log_w, latents * _along_edges(space, _ratio(single_steps, matrix))
+    return total.log() + log_unit, latents * _along_edges(space, _ratio(single_steps, matrix))
+
+
+def _weighted_starts(
+    initial: Float[Tensor, "B C 1"], log_scale: Tensor | None
+) -> tuple[Tensor, Tensor | float]:
+    """`initial * exp(log_scale)` in units of its largest entry, and the log of that unit."""
+    if log_scale is None:
+        return initial, 0.0
+    log_unit = log_scale.masked_fill(initial == 0, -torch.inf).amax(1, keepdim=True)
+    return initial * (log_scale - log_unit).exp(), log_unit[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +174,7 @@ class _Power:
 
 def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     """`numerator / denominator`, and 0 where both are 0 because a latent cannot go there."""
-    return numerator / denominator.masked_fill(denominator == 0, 1.0)
+    return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
 
 
 def _multiply(

@@ -6,9 +6,9 @@ continuation (and context), so a slow judge is not asked the same question twice
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import math
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,20 +96,15 @@ def _number_of_arguments(function: Callable[..., float], name: str) -> int:
 
 
 def from_file(text: str, vocab_size: int, order: int) -> CallableUtility:
-    """`./file.py:function`; the file is run as an ordinary module."""
+    """`./file.py:function`; the file is run as it is, nothing is written beside it."""
     path_text, _, attribute = text.rpartition(":")
     path = Path(path_text)
     require(bool(path_text) and bool(attribute), f"'{text}': expected ./file.py:function")
     require(path.is_file(), f"'{path_text}': no such file")
-    loader = importlib.util.spec_from_file_location(f"posteer_user_{path.stem}", path)
-    require(loader is not None and loader.loader is not None, f"'{path_text}': not a Python file")
-    assert loader is not None and loader.loader is not None
-    module = importlib.util.module_from_spec(loader)
     try:
-        loader.loader.exec_module(module)
+        names = runpy.run_path(str(path), run_name="posteer_user_utility")
     except (Exception, SystemExit) as error:  # the user's file is the user's input
         detail = str(error).splitlines()[0] if str(error) else ""
         raise InputError(f"'{path_text}' raised {type(error).__name__}: {detail}") from error
-    require(hasattr(module, attribute), f"'{path_text}' defines no '{attribute}'")
-    function = getattr(module, attribute)
-    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text)
+    require(attribute in names, f"'{path_text}' defines no '{attribute}'")
+    return CallableUtility(names[attribute], vocab_size=vocab_size, order=order, name=text)

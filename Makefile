@@ -1,0 +1,42 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint check format bench records clean
+
+# Find a prompt that steers the urn model, and show how good it is.
+demo: $(READY)
+	@$(BIN)/posteer elicit --model exact:urn --utility dyck --length 6
+	@$(BIN)/posteer elicit --model exact:urn --utility 'reverse-xent(sym-0.1)' --length 50
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	$(BIN)/python benchmarks/ascent.py
+
+# The published analytic rows beside ours, printed from the committed records.
+records: $(READY)
+	$(BIN)/python -m posteer.experiments.analytic table docs/records/analytic.csv
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (once, a minute or two)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "posteer needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)

@@ -1,0 +1,177 @@
+"""The command line as its users meet it: real processes for the start, in-process for the rest."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from test_elicitation import PROMISED
+
+from posteer.cli import main
+
+FAST = "ppt-rb-analytic(samples=300,steps=40)"
+EVALUATE_KEYS = set(
+    "model utility horizon prompt expected_utility standard_error rank optimum".split()  # noqa: SIM905
+)
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "posteer.cli", *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+def refused(capsys, *arguments):
+    """Run in process, expect exit 2; the one line that was printed."""
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert stop.value.code == 2
+    assert printed.out == ""
+    assert printed.err.startswith("posteer: ")
+    assert printed.err.count("\n") == 1, printed.err
+    return printed.err
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys\n"
+        "from posteer.cli import app\n"
+        "app(['--help'], result_action='return_value')\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules, 'heavy imports'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "elicit" in done.stdout
+    assert "evaluate" in done.stdout
+
+
+def test_elicit_prints_one_json_object_with_the_promised_keys():
+    done = run("elicit", "--length", "6", "--method", FAST, "--json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert set(record) >= PROMISED
+    assert set(record["cost"]) == {"forward_tokens", "backward_tokens", "bank_tokens"}
+    assert all(token in (0, 1) for token in record["prompt"])
+    assert record["model"] == "exact:urn"
+    assert record["method"] == FAST
+
+
+def test_elicit_repeats_itself_to_the_byte(capsys):
+    def once():
+        main(["elicit", "--method", "ppt-analytic(samples=200,steps=20)", "--json"])
+        record = json.loads(capsys.readouterr().out)
+        del record["seconds"]
+        return record
+
+    assert once() == once()
+
+
+def test_evaluate_prints_the_promised_keys(capsys):
+    main(["evaluate", "--prompt", "010101", "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert set(record) == EVALUATE_KEYS
+    assert record["rank"] == 1
+    assert record["prompt"] == [0, 1, 0, 1, 0, 1]
+
+
+def test_panels_are_readable(capsys):
+    main(["elicit", "--method", FAST])
+    text = capsys.readouterr().out
+    for word in ("prompt", "expected utility", "optimum", "rank", "ESS / L", "k-hat", "steps"):
+        assert word in text
+    assert "of 64" in text
+    assert "█" in text, "the sparkline of the ascent"
+    main(["evaluate", "--prompt", "010110"])
+    assert "missed by" in capsys.readouterr().out
+
+
+def test_large_vocabularies_are_comma_separated(capsys):
+    model = "exact:markov(vocab=12,order=0)"
+    utility = "frequency(1.0,token=11)"
+    main(["evaluate", "--model", model, "--utility", utility, "--prompt", "11,3,11", "--json"])
+    assert json.loads(capsys.readouterr().out)["prompt"] == [11, 3, 11]
+    main(["evaluate", "--model", model, "--utility", utility, "--prompt", "11,3,11"])
+    assert "11,3,11" in capsys.readouterr().out
+
+
+def test_a_function_in_a_file_is_a_utility(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("def ones(y):\n    return sum(y)\n")
+    utility = f"{tmp_path}/mine.py:ones"
+    main(["evaluate", "--utility", utility, "--prompt", "1111", "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert record["utility"] == utility
+    assert record["expected_utility"] > 3
+
+
+USER_FILES = {
+    "raises.py": "def f(y):\n    raise RuntimeError('no idea\\nsecond line')\n",
+    "nan.py": "def f(y):\n    return float('nan')\n",
+    "broken.py": "def f(:\n",
+    "empty.py": "",
+    "exits.py": "import sys\nsys.exit(0)\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["elicit", "--utility", "joy"], "unknown utility 'joy'"),
+        (["elicit", "--length", "1"], "length 1"),
+        (["elicit", "--horizon", "0"], "horizon 0"),
+        (["elicit", "--length", "six"], "six"),
+        (["elicit", "--utility", "reverse-xent([0.5,0.6])"], "not a distribution"),
+        (["elicit", "--model", "gpt"], "unknown model"),
+        (["elicit", "--model", "exact:gpt"], "unknown process"),
+        (["elicit", "--method", "magic"], "unknown method"),
+        (["elicit", "--lenth", "6"], "--lenth"),
+        (["evaluate", "--prompt", "0120"], "'2'"),
+        (["evaluate", "--prompt", "01x"], "'x'"),
+        (["evaluate", "--prompt", "0"], "more than the order"),
+        (["evaluate", "--prompt", ""], "empty"),
+        (["evaluate"], "prompt"),
+        (["elicit", "--utility", "raises.py:f"], "raised RuntimeError: no idea"),
+        (["elicit", "--utility", "nan.py:f"], "returned nan"),
+        (["elicit", "--utility", "broken.py:f"], "raised SyntaxError"),
+        (["elicit", "--utility", "empty.py:f"], "defines no 'f'"),
+        (["elicit", "--utility", "exits.py:f"], "raised SystemExit"),
+        (["elicit", "--utility", "absent.py:f"], "no such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    arguments, complaint, capsys, tmp_path, monkeypatch
+):
+    for name, text in USER_FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert complaint in refused(capsys, *arguments)
+    assert {path.name for path in tmp_path.iterdir()} == set(USER_FILES)
+
+
+def test_refusals_leave_with_status_two_for_real():
+    done = run("elicit", "--horizon", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_appears_only_for_long_work(monkeypatch):
+    from posteer import console
+
+    shown = []
+    monkeypatch.setattr(console.Progress, "start", lambda self: shown.append("start"))
+    with console.delayed_progress() as report:
+        report("ascending", 1, 10)
+    assert shown == []
+    monkeypatch.setattr(console, "PATIENCE_SECONDS", 0.0)
+    with console.delayed_progress() as report:
+        report("ascending", 1, 10)
+    assert shown == ["start"]
+
+
+def test_sparkline_spans_its_range():
+    from posteer.console import sparkline
+
+    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█" or sparkline([0.0, 0.5, 1.0]) == "▁▄█"
+    assert sparkline([2.0, 2.0]) == "▁▁"
+    assert sparkline([float("nan")]) == ""
+    assert len(sparkline([float(i) for i in range(1000)])) == 40

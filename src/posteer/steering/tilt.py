@@ -3,8 +3,8 @@
 `W(kernel; A, rho) = rho^T M^n 1` with `M = A * kernel` over contexts and `n = length - order`
 (eq. W_matrix_power). Two algorithms give the same numbers:
 
-* powers: `M^n` by repeated squaring with a logarithmic scale per row, then one reverse pass that
-  hands expected transition counts down the same products. About `log2(n) C^3` multiplications.
+* powers: `M^n` by repeated squaring with a logarithmic scale per row, then one reverse pass down
+  the same products. About `3 log2(n) C^3` multiply-adds.
 * sweep: forward and backward messages in log space. About `n C V` exponentials, and valid when
   `A` has zeros, where the score of an unused edge is not recoverable from its expected count.
 
@@ -24,11 +24,11 @@ from posteer.shapes import Float
 CHUNK_ELEMENTS = 2**24
 """Working-set size, in numbers, above which the latents are processed in parts."""
 
-SAFE_SCALE = 1e-80
+SAFE_SCALE = 1e-100
 """Rows of a power are rescaled once one sums to less, so that no product comes near underflow."""
 
-EXPONENTIAL_COST = 14
-"""What a float64 exponential costs in multiplications (measured, vectorised CPU)."""
+EXPONENTIAL_COST = 7
+"""What one of the sweep's exponentials costs in the powers' multiply-adds (measured on CPU)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +82,9 @@ def log_tilt(
 def _cheaper_algorithm(space: ContextSpace, prompt: PromptKernel, steps: int) -> str:
     if not bool((prompt.transitions > 0).all()):
         return "sweep"
-    n_contexts, vocab = space.n_contexts, space.vocab_size
-    products = steps.bit_length() + steps.bit_count()
-    powers = products * n_contexts**2 * (3 * n_contexts + EXPONENTIAL_COST)
-    sweep = steps * n_contexts * EXPONENTIAL_COST * (3 * vocab + 4)
+    n_contexts, n_products = space.n_contexts, steps.bit_length() + steps.bit_count()
+    powers = n_products * n_contexts**3
+    sweep = steps * n_contexts * (3 * space.vocab_size + 4) * EXPONENTIAL_COST
     return "powers" if powers <= sweep else "sweep"
 
 
@@ -108,19 +107,16 @@ def _by_powers(
     starts, log_unit = _weighted_starts(prompt.initial[..., None], power.log_scale)
     total = (starts * power.mantissa.sum(2)).sum(1)
 
-    # Expected number of stretches from context a to context c under the law of prompts weighted
-    # by the latent, handed down from the whole prompt to single steps.
-    expected = power.mantissa * (starts / total[:, None])[:, :, None]
-    single_steps = torch.zeros_like(matrix)
+    # d log W / d (each power), from the whole prompt down to single steps
+    slope = (starts / total[:, None])[:, :, None].expand_as(matrix)
+    of_bottom = torch.zeros_like(matrix)
     for product in reversed(products):
-        first, second = product.split(expected)
         if product.right is bottom:
-            expected = first
-            single_steps += second
+            product.add_slope_of_right(slope, of_bottom)
+            slope = product.slope_of_left(slope)
         else:
-            expected = first + second
-    single_steps += expected
-    return total.log() + log_unit, latents * _along_edges(space, _ratio(single_steps, matrix))
+            slope = product.add_slope_of_right(slope, product.slope_of_left(slope))
+    return total.log() + log_unit, latents * _along_edges(space, of_bottom + slope)
 
 
 def _weighted_starts(
@@ -137,53 +133,60 @@ def _weighted_starts(
 class _Power:
     """`diag(exp(log_scale)) mantissa`, a power of M; no scale means a scale of one.
 
-    A product keeps its factors for the reverse pass: `mantissa = weighted_left @ right.mantissa`
-    up to the scale of its rows.
+    A product keeps what its reverse pass needs: `mantissa = weighted_left @ right.mantissa` with
+    `weighted_left = left.mantissa * factor`. Scales are constants there, since any would do.
     """
 
     mantissa: Float[Tensor, "B C C L"]
     log_scale: Tensor | None = None
     weighted_left: Tensor | None = None
+    factor: Tensor | None = None
     right: _Power | None = None
 
     @classmethod
     def product(cls, left: _Power, right: _Power) -> _Power:
-        weighted, log_scale = left.mantissa, left.log_scale
+        weighted, log_scale, factor = left.mantissa, left.log_scale, None
         if right.log_scale is not None:
             columns = right.log_scale[:, None].expand_as(weighted)
             top = columns.masked_fill(weighted == 0, -torch.inf).amax(2)
-            weighted = weighted * (columns - top[:, :, None]).exp()
+            factor = (columns - top[:, :, None]).exp()
+            weighted = weighted * factor
             log_scale = top if log_scale is None else log_scale + top
         mantissa = _multiply(weighted, right.mantissa)
         row_sums = mantissa.sum(2)
         if bool(row_sums.min() < SAFE_SCALE):
-            mantissa = mantissa / row_sums[:, :, None]
-            weighted = weighted / row_sums[:, :, None]
+            shrink = 1 / row_sums[:, :, None]
+            mantissa, weighted = mantissa * shrink, weighted * shrink
+            factor = shrink.expand_as(weighted) if factor is None else factor * shrink
             log_sums = row_sums.log()
             log_scale = log_sums if log_scale is None else log_scale + log_sums
-        return cls(mantissa, log_scale, weighted, right)
+        return cls(mantissa, log_scale, weighted, factor, right)
 
-    def split(self, expected: Float[Tensor, "B C C L"]) -> tuple[Tensor, Tensor]:
-        """Expected stretches of the left and of the right factor, given those of the product."""
-        assert self.weighted_left is not None and self.right is not None
-        share = _ratio(expected, self.mantissa)
-        first = self.weighted_left * _multiply(share, self.right.mantissa.transpose(1, 2))
-        second = self.right.mantissa * _multiply(self.weighted_left.transpose(1, 2), share)
-        return first, second
+    def slope_of_left(self, slope: Float[Tensor, "B C C L"]) -> Float[Tensor, "B C C L"]:
+        assert self.right is not None and self.weighted_left is not None
+        of_left = _multiply(slope, self.right.mantissa.transpose(1, 2))
+        if self.factor is None:
+            return of_left
+        # What a latent cannot do has no slope; left alone it could overflow and meet a zero.
+        return torch.where(self.weighted_left == 0, 0.0, of_left * self.factor)
 
-
-def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """`numerator / denominator`, and 0 where both are 0 because a latent cannot go there."""
-    return numerator / denominator.clamp(min=torch.finfo(denominator.dtype).tiny)
+    def add_slope_of_right(
+        self, slope: Float[Tensor, "B C C L"], total: Float[Tensor, "B C C L"]
+    ) -> Float[Tensor, "B C C L"]:
+        assert self.weighted_left is not None
+        return _multiply(self.weighted_left.transpose(1, 2), slope, total)
 
 
 def _multiply(
-    left: Float[Tensor, "B C C L"], right: Float[Tensor, "B C C L"]
+    left: Float[Tensor, "B C C L"],
+    right: Float[Tensor, "B C C L"],
+    total: Float[Tensor, "B C C L"] | None = None,
 ) -> Float[Tensor, "B C C L"]:
-    """Matrix product with latents last: C fused multiply-adds over contiguous memory."""
-    total = left[:, :, 0, None] * right[:, None, 0]
-    for j in range(1, left.shape[2]):
-        total.addcmul_(left[:, :, j, None], right[:, None, j])
+    """`total + left @ right` with latents last: C fused multiply-adds over contiguous memory."""
+    for j in range(left.shape[2]):
+        column, row = left[:, :, j, None], right[:, None, j]
+        total = column * row if total is None else total.addcmul_(column, row)
+    assert total is not None
     return total
 
 

@@ -5,8 +5,8 @@
 The setting is the paper's: length 50, 5,000 latents, ten seeds, the reinforced urn. The peer
 builds W by the matrix-vector recursion, forms J_tilt and calls backward, one seed after another;
 a second peer does all seeds at once. Both are checked to give our gradient before anything is
-timed. Then how our step grows with the length, the latents and the contexts, and how far it is
-from the floor set by memory bandwidth.
+timed. How far our step is from the floors set by bandwidth and arithmetic, and how it grows with
+the length, the latents and the contexts.
 """
 
 from __future__ import annotations
@@ -92,6 +92,12 @@ def bandwidth() -> float:
     return 2 * source.nbytes / (1e-3 * milliseconds(lambda: target.copy_(source), 7))
 
 
+def arithmetic() -> float:
+    """Float64 operations a second in a large matrix product."""
+    matrix = torch.rand(1500, 1500, dtype=torch.float64)
+    return 2 * 1500**3 / (1e-3 * milliseconds(lambda: matrix @ matrix, 5))
+
+
 def compare() -> None:
     setting = Setting(2, 1, 50, 5000, 10)
     for peer in (setting.autograd_per_seed, setting.autograd_batched):
@@ -99,12 +105,18 @@ def compare() -> None:
     ours = milliseconds(setting.ours, 15)
     per_seed = milliseconds(setting.autograd_per_seed, 5)
     batched = milliseconds(setting.autograd_batched, 5)
-    floor = 1e3 * setting.latents.nbytes * 1.5 / bandwidth()  # kernels and means, read once
+    bytes_read = setting.latents.nbytes * 1.5  # kernels and means, each once
+    n_products = setting.steps.bit_length() - 2 + setting.steps.bit_count()
+    operations = 6 * n_products * setting.space.n_contexts**3 * setting.latents[:, 0, 0].numel()
     print("length 50, 5,000 latents, ten seeds, urn; one step of all seeds, gradients equal")
-    print(f"  posteer                  {ours:9.1f} ms")
-    print(f"  autograd, seed by seed   {per_seed:9.1f} ms   {per_seed / ours:5.1f} times ours")
-    print(f"  autograd, seeds batched  {batched:9.1f} ms   {batched / ours:5.1f} times ours")
-    print(f"  floor: read once         {floor:9.1f} ms   ours / floor {ours / floor:.0f}")
+    print(f"  posteer                  {ours:9.2f} ms")
+    print(f"  autograd, seed by seed   {per_seed:9.2f} ms   {per_seed / ours:5.1f} times ours")
+    print(f"  autograd, seeds batched  {batched:9.2f} ms   {batched / ours:5.1f} times ours")
+    for what, floor in (
+        (f"{bytes_read / 1e6:.1f} MB read once", 1e3 * bytes_read / bandwidth()),
+        (f"{operations / 1e6:.1f} M operations", 1e3 * operations / arithmetic()),
+    ):
+        print(f"  floor: {what:<18}{floor:9.2f} ms   ours / floor {ours / floor:.0f}")
 
 
 def scaling() -> None:

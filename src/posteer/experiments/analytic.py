@@ -21,7 +21,7 @@ from statistics import fmean, stdev
 from typing import get_args
 
 from posteer.evaluation import expected_utility, landscape
-from posteer.experiments.published import TARGETS, published, utility_of_target
+from posteer.experiments.published import TARGETS, Figure, published, utility_of_target
 from posteer.models import Metered, open_model
 from posteer.problem import Problem
 from posteer.steering.ascent import AscentSettings
@@ -138,36 +138,40 @@ def agreement(records: list[dict[str, str]]) -> list[str]:
     return lines
 
 
-def cell_table(records: list[dict[str, str]], reading: str) -> list[str]:
-    """Every cell: published and our ESS (mean [min, max]) and J (mean, standard error)."""
+def cell_table(records: list[dict[str, str]]) -> list[str]:
+    """Every cell: ESS/L as mean [min, max], J as mean (standard error), ours beside theirs."""
     figures = published()
     lines = [
-        "| model | m | target | method | ESS/L published | ESS/L ours | J published | J ours "
-        "| rank ours | optimum | |",
+        "| model | m | target | method | ESS/L published | ESS/L ours | J published "
+        "| J, paper's snapping | J, default | optimum | |",
         "|---" * 11 + "|",
     ]
-    for (model, target, m, method), by_reading in _cells(records).items():
-        rows = by_reading[reading]
-        key = (model, target, m, method)
-        ess = [float(r["ess_fraction"]) for r in rows]
-        values = [float(r["expected_utility"]) for r in rows]
+    for key, by_reading in _cells(records).items():
+        model, target, m, method = key
         theirs = [figures[*key, f"ess_over_l_{s}"].value for s in ("mean", "min", "max")]
+        ess = [float(r["ess_fraction"]) for r in by_reading[DEFAULT_READING]]
+        optimum = float(by_reading[DEFAULT_READING][0]["optimum"])
         j = figures[*key, "J"]
-        rank = fmean(int(r["rank"]) for r in rows)
-        mark = "" if _matches(figures, key, rows) else "differs"
+        note = ""
+        if not _matches(figures, key, by_reading[PAPERS_READING]):
+            above = j.value > optimum + 0.005
+            note = "published J is above the idealised optimum" if above else "differs"
         lines.append(
             f"| {model} | {m} | {target} | {method} "
             f"| {theirs[0]:.2f} [{theirs[1]:.2f}, {theirs[2]:.2f}] "
             f"| {fmean(ess):.2f} [{min(ess):.2f}, {max(ess):.2f}] "
             f"| {j.value:.2f} ({j.standard_error:.2f}) "
-            f"| {fmean(values):.2f} ({_standard_error(values):.2f}) "
-            f"| {rank:.4g} | {float(rows[0]['optimum']):.2f} | {mark} |"
+            f"| {_mean_and_error(by_reading[PAPERS_READING])} "
+            f"| {_mean_and_error(by_reading[DEFAULT_READING])} "
+            f"| {optimum:.2f} | {note} |"
         )
     return lines
 
 
 _READINGS = get_args(CandidateScore)
+DEFAULT_READING, PAPERS_READING = "own-context", "optimum-context"
 _Key = tuple[str, str, int, str]
+_Figures = dict[tuple[str, str, int, str, str], Figure]
 
 
 def _cells(records: list[dict[str, str]]) -> dict[_Key, dict[str, list[dict[str, str]]]]:
@@ -182,7 +186,12 @@ def _standard_error(values: list[float]) -> float:
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def _matches(figures: dict, key: _Key, rows: list[dict[str, str]]) -> bool:  # type: ignore[type-arg]
+def _mean_and_error(rows: list[dict[str, str]]) -> str:
+    values = [float(r["expected_utility"]) for r in rows]
+    return f"{fmean(values):.2f} ({_standard_error(values):.2f})"
+
+
+def _matches(figures: _Figures, key: _Key, rows: list[dict[str, str]]) -> bool:
     values = [float(r["expected_utility"]) for r in rows]
     figure = figures[*key, "J"]
     error = math.hypot(figure.standard_error or 0.0, _standard_error(values))
@@ -201,11 +210,10 @@ def main(arguments: list[str] | None = None) -> None:
     runner.add_argument("--device", default="cpu")
     table = commands.add_parser("table")
     table.add_argument("records", type=Path)
-    table.add_argument("--reading", choices=_READINGS, default=_READINGS[0])
     given = parser.parse_args(arguments)
     if given.command == "table":
         records = read_records(given.records)
-        print("\n".join([*agreement(records), "", *cell_table(records, given.reading)]))
+        print("\n".join([*agreement(records), "", *cell_table(records)]))
         return
     with given.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(Record.__dataclass_fields__))

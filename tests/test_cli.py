@@ -1,8 +1,10 @@
 """The command line as its users meet it: real processes for the start, in-process for the rest."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from test_elicitation import PROMISED
@@ -175,3 +177,55 @@ def test_sparkline_spans_its_range():
     assert sparkline([2.0, 2.0]) == "▁▁"
     assert sparkline([float("nan")]) == ""
     assert len(sparkline([float(i) for i in range(1000)])) == 40
+
+
+TRAIN = ["train", "--preset", "tiny", "--steps", "400", "--batch", "4", "--length", "16"]
+
+
+def test_training_stops_on_a_signal_and_the_same_command_goes_on(tmp_path):
+    command = [sys.executable, "-m", "posteer.cli", *TRAIN, "--json", "--out", str(tmp_path)]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "plan.json").exists() and first.poll() is None:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    first.send_signal(signal.SIGTERM)
+    record = json.loads(first.communicate(timeout=120)[0])
+    assert first.returncode == 0
+    assert record["status"] == "stopped"
+    assert 0 < record["step"] < 400
+    assert (tmp_path / "model" / "manifest.json").is_file()
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert json.loads(done.stdout)["step"] == 400
+    whole = tmp_path / "whole"
+    assert run(*TRAIN, "--json", "--out", str(whole)).returncode == 0
+    weights = "model/model.safetensors"
+    assert (tmp_path / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "--preset"),
+        (["--preset", "large"], "unknown preset"),
+        (["--preset", "tiny", "--process", "urn"], "exclude each other"),
+        (["--process", "magic"], "unknown process"),
+        (["--preset", "tiny", "--heads", "5"], "cannot be shared"),
+        (["--preset", "tiny", "--positions", "rotary"], "none or learned"),
+        (["--preset", "tiny", "--steps", "0"], "steps 0"),
+        (["--preset", "tiny", "--device", "tpu"], "device 'tpu'"),
+    ],
+)
+def test_bad_trainings_are_refused(arguments, complaint, capsys, tmp_path):
+    out = tmp_path / "run"
+    assert complaint in refused(capsys, "train", "--out", str(out), *arguments)
+    assert not out.exists()
+
+
+def test_shipped_models_are_listed_with_their_facts(capsys):
+    main(["models", "--json"])
+    for facts in json.loads(capsys.readouterr().out):
+        assert facts["parameters"] > 0
+        assert len(facts["sha256"]) == 64
+        assert facts["excess_risk"]["overall"] < 0.01
+    main(["models"])
+    assert "excess risk" in capsys.readouterr().out

@@ -10,13 +10,13 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "posteer"
 
 LAYERS = [
-    ["errors", "shapes"],
+    ["errors", "shapes", "files"],
     ["randomness", "spec"],
     ["kernels"],
     ["processes"],
     ["utilities"],
     ["models"],
-    ["problem", "prompt_classes"],
+    ["problem", "prompt_classes", "training"],
     ["latents"],
     ["evaluation"],
     ["steering", "search"],

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from posteer.elicitation import Elicitation, elicit, elicit_many
     from posteer.errors import InputError
     from posteer.evaluation import expected_utility, landscape
-    from posteer.models import open_model
+    from posteer.models import load, open_model
     from posteer.processes import open_process
     from posteer.utilities import open_utility
 
@@ -23,6 +23,7 @@ _HOMES = {
     "InputError": "posteer.errors",
     "expected_utility": "posteer.evaluation",
     "landscape": "posteer.evaluation",
+    "load": "posteer.models",
     "open_model": "posteer.models",
     "open_process": "posteer.processes",
     "open_utility": "posteer.utilities",
@@ -35,6 +36,7 @@ __all__ = [
     "elicit_many",
     "expected_utility",
     "landscape",
+    "load",
     "open_model",
     "open_process",
     "open_utility",

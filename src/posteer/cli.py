@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
@@ -21,8 +22,9 @@ app = App(
 Model = Annotated[
     str,
     Parameter(
-        help="exact:urn, exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), "
-        "exact:coins(0.2,0.7) or exact:mixture([[..],[..]],[[..],[..]])."
+        help="urn, beta-bernoulli (trained), a model folder, exact:urn, exact:beta-bernoulli, "
+        "exact:markov(vocab=3,order=2,concentration=0.5), exact:coins(0.2,0.7) or "
+        "exact:mixture([[..],[..]],[[..],[..]])."
     ),
 ]
 UtilityName = Annotated[
@@ -92,6 +94,69 @@ def evaluate(
         console.show_judgement(judged)
 
 
+@app.command
+def train(
+    *,
+    out: Annotated[Path, Parameter(help="Folder of the run; the same command resumes it.")],
+    preset: Annotated[
+        str | None, Parameter(help="beta-bernoulli, urn (the paper's) or tiny.")
+    ] = None,
+    process: Annotated[
+        str | None, Parameter(help="Any process, as in markov(vocab=3,order=2,concentration=0.5).")
+    ] = None,
+    layers: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    feedforward: int | None = None,
+    positions: Annotated[str | None, Parameter(help="none or learned.")] = None,
+    batch: int | None = None,
+    length: int | None = None,
+    steps: int | None = None,
+    warmup: int | None = None,
+    peak_rate: float | None = None,
+    final_rate: float | None = None,
+    accumulate: int | None = None,
+    seed: int | None = None,
+    device: Annotated[str, Parameter(help="auto, cpu or cuda.")] = "auto",
+    max_minutes: Annotated[float, Parameter(help="Stop cleanly after so long.")] = float("inf"),
+    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+) -> None:
+    """Meta-train a transformer to filter a process. Ctrl-C stops cleanly; run again to go on."""
+    from posteer import console
+    from posteer.training import plan as plans
+
+    sizes = {"layers": layers, "width": width, "heads": heads, "feedforward": feedforward}
+    rest = {
+        "batch": batch,
+        "length": length,
+        "steps": steps,
+        "warmup": warmup,
+        "peak_rate": peak_rate,
+        "final_rate": final_rate,
+        "accumulate": accumulate,
+        "seed": seed,
+    }
+    plan = plans.make_plan(preset, process, {**sizes, "positions": positions}, rest)
+    done = console.watch_training(plan, out, device, max_minutes, quiet=as_json)
+    if as_json:
+        print(json.dumps(done))
+    if done["status"] == "diverged":
+        sys.exit(1)
+
+
+@app.command
+def models(*, as_json: Annotated[AsJson, Parameter(name="--json")] = False) -> None:
+    """The trained models inside the package, checked against their hashes."""
+    from posteer import console
+    from posteer.models import model_facts, shipped_models
+
+    facts = [model_facts(folder) for folder in shipped_models().values()]
+    if as_json:
+        print(json.dumps(facts))
+    else:
+        console.show_models(facts)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Bad input is one line on standard error and exit status 2."""
     try:
@@ -103,12 +168,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     except (CycloptsError, InputError) as error:
         refuse(" ".join(str(error).split()))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # our reader has gone, as in `posteer ... | head`
+            sys.stderr.close()
+            sys.exit(141)
+        where = f"{error.filename}: " if error.filename else ""
+        refuse(f"{where}{error.strerror or error}")
     except KeyboardInterrupt:
         print("posteer: interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone, as in `posteer ... | head`
-        sys.stderr.close()
-        sys.exit(141)
 
 
 def refuse(message: str) -> NoReturn:

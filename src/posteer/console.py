@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
@@ -14,8 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from posteer.elicitation import Elicitation, Judgement
+from posteer.errors import require
 from posteer.problem import Progress as Report
 from posteer.problem import show_prompt
+from posteer.training.loop import Progress as TrainingProgress
+from posteer.training.loop import Trainer
+from posteer.training.plan import TrainingPlan
 
 PATIENCE_SECONDS = 1.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -144,3 +151,86 @@ def _k_text(value: float) -> str:
 def _cost_text(cost: dict[str, int]) -> str:
     asked = f"{cost['forward_tokens']:,} forward, {cost['backward_tokens']:,} backward tokens"
     return asked + (f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else "")
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for a clean stop; a second one interrupts at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch_training(
+    plan: TrainingPlan, out: Path, device: str, max_minutes: float, quiet: bool
+) -> dict[str, Any]:
+    """Train with a live bar on standard error; returns how it ended."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    require(device == "cpu" or torch.cuda.is_available(), f"device '{device}': no GPU here")
+    screen = Console(stderr=True, quiet=quiet)
+    bar = Progress(
+        TextColumn("{task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        console=screen,
+    )
+    with stop_on_signals() as should_stop:
+        trainer = Trainer(
+            plan,
+            out,
+            device=device,
+            compiled=device != "cpu",
+            warn=lambda text: screen.print(Text(text, style="yellow")),
+        )
+        task = bar.add_task("starting", total=plan.steps, completed=trainer.step)
+
+        def report(now: TrainingProgress) -> None:
+            excess = "" if now.excess is None else f" · excess {now.excess.overall:.1e}"
+            text = f"loss {now.loss:.4f}{excess} · {now.tokens_per_second:,.0f} tokens/s"
+            bar.update(task, completed=now.step, description=text)
+
+        trainer.report = report
+        with bar:
+            outcome = trainer.run(max_minutes=max_minutes, should_stop=should_stop)
+    endings = {
+        "finished": f"finished; the model is in {out / 'model'}",
+        "stopped": "stopped; the same command goes on from here",
+        "diverged": "the loss is not a number or exploded; the last good checkpoint is kept",
+    }
+    screen.print(f"step {outcome.step}: {endings[outcome.status]}")
+    last = trainer.records[-1] if trainer.records else None
+    return {"status": outcome.status, "step": outcome.step, "excess_risk": last}
+
+
+def show_models(facts: list[dict[str, Any]]) -> None:
+    """One row per shipped model."""
+    table = Table(title="shipped models")
+    for column in ("name", "process", "parameters", "steps", "excess risk, nats/token", "sha256"):
+        table.add_column(column)
+    for fact in facts:
+        risk = fact["excess_risk"] or {}
+        shown = f"{risk['overall']:.1e} ± {risk['overall_error']:.0e}" if risk else "unknown"
+        early = f"; first 50: {risk['first_50']:.1e}" if risk else ""
+        table.add_row(
+            str(fact["name"]),
+            str(fact["process"]),
+            f"{fact['parameters']:,}",
+            f"{fact['steps']:,} of {fact['planned_steps']:,}",
+            shown + early,
+            str(fact["sha256"])[:12],
+        )
+    Console().print(table)

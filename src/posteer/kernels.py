@@ -177,18 +177,28 @@ def sample_chains(
     length: int,
     generator: torch.Generator,
 ) -> Int[Tensor, "B T"]:
-    """`length` tokens from each kernel, starting in the given contexts."""
-    cumulative = kernels.cumsum(-1)[..., :-1]
-    rows = torch.arange(len(kernels), device=kernels.device)
-    next_context = space.next_context.to(kernels.device)
-    tokens = torch.empty(len(kernels), length, dtype=torch.long, device=kernels.device)
-    for t in range(length):
-        uniform = torch.rand(
-            len(kernels), 1, dtype=kernels.dtype, device=kernels.device, generator=generator
-        )
-        tokens[:, t] = (uniform >= cumulative[rows, contexts]).sum(-1)
-        contexts = next_context[contexts, tokens[:, t]]
-    return tokens
+    """`length` tokens from each kernel, starting in the given contexts, with no loop over tokens.
+
+    A uniform draw at time t decides the token from *every* context, hence a map from contexts to
+    contexts; maps compose associatively, so all prefixes come from log2(length) compositions.
+    """
+    n, device = len(kernels), kernels.device
+    uniform = torch.rand(n, length, 1, dtype=kernels.dtype, device=device, generator=generator)
+    token_from = torch.zeros(n, length, space.n_contexts, dtype=torch.long, device=device)
+    for edge in kernels.cumsum(-1)[..., :-1].unbind(-1):
+        token_from += uniform >= edge[:, None]
+    every = torch.arange(space.n_contexts, device=device)
+    reached = space.next_context.to(device)[every, token_from]
+    offset = 1
+    while offset < length and space.n_contexts > 1:
+        later = reached[:, offset:].gather(-1, reached[:, :-offset])
+        reached = torch.cat([reached[:, :offset], later], 1)
+        offset *= 2
+    before = contexts[:, None, None].expand(n, length, 1)
+    if length > 1:
+        after = reached[:, :-1].gather(-1, before[:, 1:])
+        before = torch.cat([before[:, :1], after], 1)
+    return token_from.gather(-1, before).squeeze(-1)
 
 
 def validated_kernel(

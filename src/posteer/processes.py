@@ -150,8 +150,10 @@ def sample_sequences(
 ) -> tuple[Int[Tensor, "B T"], Float[Tensor, "B C V"]]:
     """Hierarchical draws: `n` sequences of `length` tokens and the kernels that made them."""
     space = process.space
-    kernels = process.sample_kernels(n, stream)
-    first = torch.randint(space.vocab_size, (n, space.order), generator=generator)
+    kernels = process.sample_kernels(n, stream).to(generator.device)
+    first = torch.randint(
+        space.vocab_size, (n, space.order), generator=generator, device=generator.device
+    )
     tail_length = max(length - space.order, 0)
     tail = sample_chains(space, kernels, space.encode(first), tail_length, generator)
     return torch.cat([first, tail], -1)[:, :length], kernels

@@ -2,20 +2,70 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from posteer.errors import InputError
 from posteer.models.base import Metered, ModelState, QueryCount, SequenceModel
+from posteer.models.checkpoint import load_model, read_manifest
 from posteer.models.exact import ExactModel
+from posteer.models.transformer import TransformerModel
 from posteer.processes import open_process
 
-__all__ = ["ExactModel", "Metered", "ModelState", "QueryCount", "SequenceModel", "open_model"]
+__all__ = [
+    "ExactModel",
+    "Metered",
+    "ModelState",
+    "QueryCount",
+    "SequenceModel",
+    "TransformerModel",
+    "load",
+    "open_model",
+    "shipped_models",
+]
+
+ZOO = Path(__file__).parent / "zoo"
+
+
+def shipped_models() -> dict[str, Path]:
+    """The trained models inside the package, by name."""
+    return {path.parent.name: path.parent for path in sorted(ZOO.glob("*/manifest.json"))}
+
+
+def load(name: str) -> TransformerModel:
+    """A shipped model by name, or one from a folder."""
+    shipped = shipped_models()
+    if name in shipped:
+        return load_model(shipped[name], name)
+    folder = Path(name)
+    if folder.is_dir():
+        trained = folder / "model"
+        return load_model(trained if trained.is_dir() else folder, name)
+    raise InputError(
+        f"unknown model '{name}': expected {', '.join(shipped)}, a model folder, exact:urn, "
+        "exact:beta-bernoulli or exact:markov(vocab=3,order=2,concentration=0.5)"
+    )
 
 
 def open_model(text: str) -> SequenceModel:
-    """`exact:` and a process, as in `exact:urn` or `exact:markov(vocab=3,order=2)`."""
+    """A shipped model, a model folder, or `exact:` and a process, as in `exact:urn`."""
     kind, colon, process = text.partition(":")
     if kind == "exact" and colon:
         return ExactModel(open_process(process), name=text)
-    raise InputError(
-        f"unknown model '{text}': expected exact:urn, exact:beta-bernoulli or "
-        "exact:markov(vocab=3,order=2,concentration=0.5)"
-    )
+    return load(text)
+
+
+def model_facts(folder: Path) -> dict[str, object]:
+    """What a model folder says of itself, after checking that it is whole."""
+    manifest = read_manifest(folder)
+    plan = manifest.get("plan", {})
+    hashes = manifest["files"]
+    weights = sorted(name for name in hashes if name.startswith("model"))
+    return {
+        "name": folder.name,
+        "process": manifest.get("process"),
+        "parameters": manifest.get("parameters"),
+        "steps": manifest.get("steps_done"),
+        "planned_steps": plan.get("steps"),
+        "excess_risk": manifest.get("excess_risk"),
+        "sha256": hashes[weights[0]] if weights else None,
+    }

@@ -1,0 +1,59 @@
+"""Files that are either whole or absent: write beside, sync, rename."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`; a crash or a full disk leaves what was there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_folder_atomically(folder: Path, files: dict[str, bytes]) -> None:
+    """A new folder with these files, or nothing; an old one of the name is replaced last."""
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        for name, data in files.items():
+            write_atomically(temporary / name, data)
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

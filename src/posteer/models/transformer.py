@@ -1,0 +1,254 @@
+"""The Bayes-filtered transformer: a pre-norm decoder that predicts the next token.
+
+Learned token embeddings with a BOS token, positions `none` or `learned`, causal attention, GELU
+feed-forward, final norm. Layer by layer it is `torch.nn.TransformerEncoderLayer(norm_first=True)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posteer.errors import require
+from posteer.kernels import ContextSpace
+from posteer.shapes import Float, Int
+
+Positions = Literal["none", "learned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Shape of a transformer. `order` is that of the latent kernels it is trained to filter;
+    learned positions cover sequences of `max_tokens` (BOS included)."""
+
+    vocab_size: int
+    order: int
+    layers: int
+    width: int
+    heads: int
+    feedforward: int
+    positions: Positions = "none"
+    max_tokens: int = 2000
+
+    def __post_init__(self) -> None:
+        ContextSpace(self.vocab_size, self.order)
+        for name in ("layers", "width", "heads", "feedforward", "max_tokens"):
+            require(getattr(self, name) >= 1, f"{name} {getattr(self, name)}: expected at least 1")
+        require(
+            self.width % self.heads == 0,
+            f"width {self.width} cannot be shared by {self.heads} heads",
+        )
+        require(
+            self.positions in ("none", "learned"),
+            f"positions '{self.positions}': expected none or learned",
+        )
+
+
+class Attention(nn.Module):
+    """Causal self-attention, over a whole sequence or over a cache plus one token."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+        query, key, value = self._project(x)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def extend(
+        self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
+    ) -> Float[Tensor, "B 1 W"]:
+        """Attend from one new token, writing its key and value into the cache at `length`."""
+        query, key, value = self._project(x)
+        keys[:, :, length : length + 1] = key
+        values[:, :, length : length + 1] = value
+        seen = slice(0, length + 1)
+        mixed = functional.scaled_dot_product_attention(query, keys[:, :, seen], values[:, :, seen])
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _project(self, x: Float[Tensor, "B T W"]) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, feed-forward, each added to the stream."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(shape.width)
+        self.attention = Attention(shape.width, shape.heads)
+        self.feedforward_norm = nn.LayerNorm(shape.width)
+        self.up = nn.Linear(shape.width, shape.feedforward)
+        self.down = nn.Linear(shape.feedforward, shape.width)
+
+    def forward(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+        return self._feed(x + self.attention(self.attention_norm(x)))
+
+    def extend(
+        self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
+    ) -> Float[Tensor, "B 1 W"]:
+        mixed = self.attention.extend(self.attention_norm(x), keys, values, length)
+        return self._feed(x + mixed)
+
+    def _feed(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+        return x + self.down(functional.gelu(self.up(self.feedforward_norm(x))))
+
+
+class Transformer(nn.Module):
+    """The network. Token `vocab_size` is BOS."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.shape = shape
+        self.tokens = nn.Embedding(shape.vocab_size + 1, shape.width)
+        self.positions = (
+            nn.Embedding(shape.max_tokens, shape.width) if shape.positions == "learned" else None
+        )
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.LayerNorm(shape.width)
+        self.head = nn.Linear(shape.width, shape.vocab_size)
+        self.apply(self._initialise)
+        small = 0.02 / (2 * shape.layers) ** 0.5  # residual branches start small, by depth
+        for name, parameter in self.named_parameters():
+            if name.endswith(("attention.out.weight", "down.weight")):
+                nn.init.normal_(parameter, std=small)
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        """Logits of the next token before the first and after each token."""
+        bos = tokens.new_full((len(tokens), 1), self.shape.vocab_size)
+        return self.logits(self.tokens(torch.cat([bos, tokens], 1)))
+
+    def logits_of_rows(self, rows: Float[Tensor, "B T V"]) -> Float[Tensor, "B T1 V"]:
+        """As `forward`, from distributions over tokens: what gradients in one-hot inputs need."""
+        weight = self.tokens.weight
+        bos = weight[self.shape.vocab_size].expand(len(rows), 1, -1)
+        return self.logits(torch.cat([bos, rows @ weight[: self.shape.vocab_size]], 1))
+
+    def logits(self, x: Float[Tensor, "B T1 W"]) -> Float[Tensor, "B T1 V"]:
+        if self.positions is not None:
+            self.require_positions(x.shape[1])
+            x = x + self.positions.weight[: x.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+    def require_positions(self, n: int) -> None:
+        require(
+            self.positions is None or n <= self.shape.max_tokens,
+            f"a sequence of {n - 1} tokens: this model was trained on positions for "
+            f"{self.shape.max_tokens - 1} and has nothing to say past them",
+        )
+
+
+@dataclass
+class TransformerState:
+    """Key-value caches of a batch of histories; `length` counts BOS.
+
+    Advancing writes into the caches, so a state can be advanced once; fork it with `select`.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    length: int
+    log_probs: Float[Tensor, "B V"]
+    spent: bool = field(default=False, repr=False)
+
+    def select(self, rows: Int[Tensor, "K"]) -> TransformerState:
+        rows = rows.to(self.log_probs.device)
+        return TransformerState(
+            [cache[rows] for cache in self.keys],
+            [cache[rows] for cache in self.values],
+            self.length,
+            self.log_probs[rows],
+        )
+
+    def with_room(self, capacity: int) -> TransformerState:
+        """The same state with caches of at least `capacity` tokens."""
+        if self.keys[0].shape[2] >= capacity:
+            return self
+        grown = [_grown(cache, capacity, self.length) for cache in self.keys + self.values]
+        half = len(self.keys)
+        return replace(self, keys=grown[:half], values=grown[half:])
+
+
+def _grown(cache: Tensor, capacity: int, used: int) -> Tensor:
+    shape = (*cache.shape[:2], capacity, cache.shape[3])
+    larger = torch.zeros(shape, dtype=cache.dtype, device=cache.device)
+    larger[:, :, :used] = cache[:, :, :used]
+    return larger
+
+
+class TransformerModel:
+    """A trained transformer as a SequenceModel, in float32 or bfloat16, on any device."""
+
+    def __init__(self, network: Transformer, name: str) -> None:
+        self.network = network.eval()
+        self.name = name
+        self.space = ContextSpace(network.shape.vocab_size, network.shape.order)
+
+    @property
+    def _like(self) -> Tensor:
+        return self.network.head.weight
+
+    @torch.no_grad()
+    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        logits = self.network(tokens.to(self._like.device))
+        return logits.float().log_softmax(-1)
+
+    def log_predictive_of_rows(self, rows: Float[Tensor, "B T V"]) -> Float[Tensor, "B T1 V"]:
+        """Differentiable in `rows`, which are one-hot for hard prompts."""
+        logits = self.network.logits_of_rows(rows.to(self._like))
+        return logits.float().log_softmax(-1)
+
+    @torch.no_grad()
+    def start(self, batch: int, capacity: int = 64) -> TransformerState:
+        """Empty histories; `capacity` tokens are preallocated, more are added by doubling."""
+        shape = self.network.shape
+        size = (batch, shape.heads, max(capacity, 1), shape.width // shape.heads)
+        caches = [self._like.new_zeros(size) for _ in range(2 * shape.layers)]
+        empty = TransformerState(
+            caches[: shape.layers],
+            caches[shape.layers :],
+            0,
+            torch.empty(batch, shape.vocab_size, device=self._like.device),
+        )
+        bos = torch.full((batch,), shape.vocab_size, device=self._like.device)
+        return self._read(empty, bos)
+
+    @torch.no_grad()
+    def advance(
+        self, state: TransformerState, tokens: Int[Tensor, "B"]
+    ) -> tuple[Float[Tensor, "B V"], TransformerState]:
+        after = self._read(state, tokens.to(self._like.device))
+        return after.log_probs, after
+
+    def _read(self, state: TransformerState, tokens: Int[Tensor, "B"]) -> TransformerState:
+        require(not state.spent, "this state was advanced already: fork it with select first")
+        network, length = self.network, state.length
+        network.require_positions(length + 1)
+        if state.keys[0].shape[2] <= length:
+            state = state.with_room(2 * length)
+        x = network.tokens(tokens)[:, None]
+        if network.positions is not None:
+            x = x + network.positions.weight[length]
+        for block, keys, values in zip(network.blocks, state.keys, state.values, strict=True):
+            assert isinstance(block, Block)
+            x = block.extend(x, keys, values, length)
+        log_probs = network.head(network.norm(x))[:, 0].float().log_softmax(-1)
+        state.spent = True
+        return TransformerState(state.keys, state.values, length + 1, log_probs)

@@ -1,0 +1,1 @@
+"""Meta-learning a Bayes-filtered transformer: data, plan, loop, checkpoints."""

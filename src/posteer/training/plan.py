@@ -1,0 +1,152 @@
+"""What to train: one frozen record per run, presets for the paper's two models and a tiny one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from posteer.errors import InputError, require
+from posteer.models.transformer import Architecture
+from posteer.processes import open_process
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """Everything that determines a training run's weights on a given machine."""
+
+    process: str
+    architecture: Architecture
+    batch: int
+    length: int
+    steps: int
+    warmup: int
+    peak_rate: float = 3e-4
+    final_rate: float = 1e-5
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    accumulate: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        space = open_process(self.process).space
+        shape = self.architecture
+        require(
+            (shape.vocab_size, shape.order) == (space.vocab_size, space.order),
+            f"architecture for vocabulary {shape.vocab_size} and order {shape.order}: the process "
+            f"has {space.vocab_size} and {space.order}",
+        )
+        for name in ("batch", "length", "steps", "accumulate"):
+            require(getattr(self, name) >= 1, f"{name} {getattr(self, name)}: expected at least 1")
+        require(self.warmup >= 0, f"warm-up of {self.warmup} steps: expected at least 0")
+        require(
+            0 < self.final_rate <= self.peak_rate,
+            f"rates {self.peak_rate:g} to {self.final_rate:g}: expected 0 < final <= peak",
+        )
+        require(
+            self.batch % self.accumulate == 0,
+            f"batch {self.batch} cannot be split into {self.accumulate} parts",
+        )
+        require(
+            shape.positions == "none" or self.length <= shape.max_tokens,
+            f"length {self.length}: the architecture has positions for {shape.max_tokens}",
+        )
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step (from 1): linear warm-up, then a cosine to the final rate."""
+        if step <= self.warmup:
+            return self.peak_rate * step / self.warmup
+        done = (step - self.warmup) / max(self.steps - self.warmup, 1)
+        swing = 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+        return self.final_rate + (self.peak_rate - self.final_rate) * swing
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> TrainingPlan:
+        return cls(**{**record, "architecture": Architecture(**record["architecture"])})
+
+
+def _shape(vocab: int, order: int, *sizes: int, **rest: Any) -> Architecture:
+    layers, width, heads, feedforward = sizes
+    return Architecture(
+        vocab_size=vocab,
+        order=order,
+        layers=layers,
+        width=width,
+        heads=heads,
+        feedforward=feedforward,
+        **rest,
+    )
+
+
+PRESETS = {
+    "beta-bernoulli": TrainingPlan(
+        process="beta-bernoulli",
+        architecture=_shape(2, 0, 1, 64, 4, 128),
+        batch=128,
+        length=2000,
+        steps=50_000,
+        warmup=500,
+    ),
+    "urn": TrainingPlan(
+        process="urn",
+        architecture=_shape(2, 1, 8, 256, 8, 1024, positions="learned", max_tokens=2000),
+        batch=64,
+        length=2000,
+        steps=100_000,
+        warmup=1000,
+    ),
+    "tiny": TrainingPlan(
+        process="beta-bernoulli",
+        architecture=_shape(2, 0, 1, 32, 2, 64),
+        batch=32,
+        length=64,
+        steps=500,
+        warmup=50,
+        peak_rate=3e-3,
+        final_rate=1e-4,
+    ),
+}
+"""The paper's two models (its app. bft_training) and one that trains in a minute on two cores."""
+
+
+def preset(name: str) -> TrainingPlan:
+    if name not in PRESETS:
+        raise InputError(f"unknown preset '{name}': expected one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
+def make_plan(
+    preset_name: str | None,
+    process: str | None,
+    architecture: dict[str, Any],
+    settings: dict[str, Any],
+) -> TrainingPlan:
+    """A preset with changes, or a process with the tiny preset's settings; None means unchanged."""
+    require(
+        preset_name is None or process is None,
+        "--preset and --process exclude each other: a preset has its own process",
+    )
+    require(
+        preset_name is not None or process is not None,
+        f"expected --preset ({', '.join(PRESETS)}) or --process",
+    )
+    base = preset(preset_name or "tiny")
+    shape = {**asdict(base.architecture), **_given(architecture)}
+    changes = _given(settings)
+    if process is not None:
+        space = open_process(process).space
+        shape |= {"vocab_size": space.vocab_size, "order": space.order}
+    shape["max_tokens"] = max(changes.get("length", base.length), 1)
+    require(
+        shape["positions"] in ("none", "learned"),
+        f"positions '{shape['positions']}': expected none or learned",
+    )
+    record = {**asdict(base), **changes, "process": process or base.process}
+    return TrainingPlan(**{**record, "architecture": Architecture(**shape)})
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if value is not None}

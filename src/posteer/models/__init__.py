@@ -19,7 +19,9 @@ __all__ = [
     "SequenceModel",
     "TransformerModel",
     "load",
+    "model_facts",
     "open_model",
+    "read_manifest",
     "shipped_models",
 ]
 

@@ -217,20 +217,18 @@ def watch_training(
 
 
 def show_models(facts: list[dict[str, Any]]) -> None:
-    """One row per shipped model."""
+    """One row per shipped model; excess risk in nats per token above exact Bayes."""
     table = Table(title="shipped models")
-    for column in ("name", "process", "parameters", "steps", "excess risk, nats/token", "sha256"):
-        table.add_column(column)
+    for column in ("name", "parameters", "steps", "excess risk", "first 50", "sha256"):
+        table.add_column(column, no_wrap=True)
     for fact in facts:
-        risk = fact["excess_risk"] or {}
-        shown = f"{risk['overall']:.1e} ± {risk['overall_error']:.0e}" if risk else "unknown"
-        early = f"; first 50: {risk['first_50']:.1e}" if risk else ""
+        risk = fact["excess_risk"] or {"overall": math.nan, "first_50": math.nan}
         table.add_row(
             str(fact["name"]),
-            str(fact["process"]),
             f"{fact['parameters']:,}",
-            f"{fact['steps']:,} of {fact['planned_steps']:,}",
-            shown + early,
-            str(fact["sha256"])[:12],
+            f"{fact['steps']:,}",
+            f"{risk['overall']:.1e}",
+            f"{risk['first_50']:.1e}",
+            str(fact["sha256"])[:8],
         )
     Console().print(table)

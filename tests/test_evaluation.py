@@ -38,6 +38,7 @@ class OnlyPredicts:
         self._model = open_model(name)
         self.name, self.space = name, self._model.space
         self.start, self.advance = self._model.start, self._model.advance
+        self.process, self.batch_limit = None, self._model.batch_limit
         self.log_predictive = self._model.log_predictive
 
 
@@ -123,6 +124,7 @@ def test_classes_against_grouping_all_prompts(vocab, order, length, wide):
 def test_too_many_classes_are_declined():
     assert prompt_classes(ContextSpace(2, 1), 50, 1, limit=2000) is None
     assert prompt_classes(ContextSpace(4, 2), 60, 2) is None
+    assert prompt_classes(ContextSpace(2, 1), 400, 1) is None
 
 
 @pytest.mark.parametrize("text", ["dyck", "reverse-xent(dir-4)", "frequency(0.3)"])

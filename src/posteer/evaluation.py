@@ -27,7 +27,7 @@ ENUMERATION_BUDGET = 2**22
 """Leaves (prompts x continuations) up to which expected utilities are enumerated."""
 
 MONTE_CARLO_ROLLOUTS = 20_000
-ENUMERABLE_PROMPTS = 2**16
+ENUMERABLE_PROMPTS = 2**12
 TIE = 1e-5
 """Prompts whose expected utilities differ by no more share a rank, as in the paper."""
 
@@ -58,15 +58,25 @@ def expected_utility(
     )
     contexts = _utility_contexts(model.space, utility, prompts)
     if len(prompts) * model.space.vocab_size**horizon <= ENUMERATION_BUDGET:
-        state = _read(model, prompts)
-        value = _enumerate(model, utility, state, contexts, horizon)
+        n_leaves = model.space.vocab_size ** (horizon - 1)
+        part = max(1, model.batch_limit(prompts.shape[1] + horizon) // n_leaves)
+        value = torch.cat(
+            [
+                _enumerate(model, utility, _read(model, some), at, horizon)
+                for some, at in zip(prompts.split(part), contexts.split(part), strict=True)
+            ]
+        )
         return Evaluation(value, torch.zeros_like(value))
     results = []
     for row, prompt in enumerate(prompts):
         generator = torch_stream(seed, "evaluation", row)
-        state = _read(model, prompt[None]).select(torch.zeros(n_rollouts, dtype=torch.long))
-        continuations = _roll_out(model, state, horizon, generator)
-        values = utility(continuations, contexts[row].expand(n_rollouts))
+        continuations = []
+        for some in torch.zeros(n_rollouts, dtype=torch.long).split(
+            model.batch_limit(prompts.shape[1] + horizon)
+        ):
+            state = _read(model, prompt[None]).select(some)
+            continuations.append(_roll_out(model, state, horizon, generator))
+        values = utility(torch.cat(continuations), contexts[row].expand(n_rollouts))
         results.append((values.mean(), values.std() / n_rollouts**0.5))
     return Evaluation(
         torch.stack([mean for mean, _ in results]), torch.stack([error for _, error in results])
@@ -167,11 +177,12 @@ def landscape(
     if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
         return None
     prompts = all_sequences(model.space.vocab_size, length)
-    values = [
-        expected_utility(model, utility, rows, horizon).expected_utility
-        for rows in prompts.split(part)
-    ]
-    value = torch.cat(values)
+    value = torch.cat(
+        [
+            expected_utility(model, utility, rows, horizon).expected_utility
+            for rows in prompts.split(part)
+        ]
+    )
     return PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())])
 
 

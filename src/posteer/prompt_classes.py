@@ -17,7 +17,7 @@ from posteer.kernels import ContextSpace, count_transitions
 from posteer.shapes import Int
 from posteer.utilities.base import all_sequences
 
-ENUMERABLE_CLASSES = 200_000
+ENUMERABLE_CLASSES = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +61,10 @@ def prompt_classes(
     rows[:, -1] = rows[:, -2] = np.arange(len(first))
     sizes = np.ones(len(first), dtype=np.int64 if vocab**length < 2**63 else object)
     next_context = wide.next_context.numpy()
-    history = []
-    for _ in range(length - context_order):
-        if len(rows) * vocab > 8 * limit:
+    history: list[tuple[np.ndarray, np.ndarray]] = []
+    steps = length - context_order
+    for _ in range(steps):
+        if len(rows) > limit or _projected(space, len(rows), len(history) + 1, steps) > 4 * limit:
             return None
         parents = np.repeat(np.arange(len(rows)), vocab)
         emitted = np.tile(np.arange(vocab), len(rows))
@@ -78,9 +79,16 @@ def prompt_classes(
         np.add.at(merged, group, sizes[parents])
         rows, sizes = children[representative], merged
         history.append((parents[representative], emitted[representative]))
-        if len(rows) > limit:
-            return None
+    if len(rows) > limit:
+        return None
     shape = (space.n_contexts, vocab)
     counts = torch.from_numpy(rows[:, :n_edges].astype(np.int64)).unflatten(1, shape)
     last_contexts = torch.from_numpy(rows[:, -1].astype(np.int64))
     return PromptClasses(counts, last_contexts, [int(n) for n in sizes], first, history)
+
+
+def _projected(space: ContextSpace, n_classes: int, step: int, steps: int) -> float:
+    """How many classes there may be at the end: counts have C (V - 1) free directions."""
+    if step < 8:
+        return 0.0
+    return n_classes * (steps / step) ** (space.n_contexts * (space.vocab_size - 1)) / 4

@@ -69,19 +69,41 @@ def draw_by_rollouts(
         rollout_length > space.order,
         f"rollouts of {rollout_length} tokens: expected more than the order {space.order}",
     )
-    generator = torch_stream(seed, "rollouts")
     before = model.queries.forward_tokens
-    state = model.start(n_samples)
-    log_probs, tokens = state.log_probs, []
-    for done in range(1, rollout_length + 1):
-        uniform = torch.rand(n_samples, 1, dtype=torch.float64, generator=generator)
-        token = (uniform >= log_probs.double().exp().cumsum(-1)[:, :-1]).sum(-1)
-        tokens.append(token)
-        log_probs, state = model.advance(state, token)
-        if progress is not None:
-            progress("rolling out", done, rollout_length)
-    counts = count_transitions(space, torch.stack(tokens, -1))
-    totals = counts.sum(-1, keepdim=True)
-    kernels = torch.where(totals > 0, counts / totals.clamp(min=1), 1 / space.vocab_size)
+    counts = []
+    part = model.batch_limit(rollout_length)
+    for start in range(0, n_samples, part):
+        generator = torch_stream(seed, "rollouts", start)
+        n = min(part, n_samples - start)
+
+        def report(done: int, start: int = start, n: int = n) -> None:
+            if progress is not None:
+                all_done = start * rollout_length + n * done
+                progress("rolling out", all_done, n_samples * rollout_length)
+
+        counts.append(_count_rollouts(model, n, rollout_length, generator, report))
+    counted = torch.cat(counts)
+    totals = counted.sum(-1, keepdim=True)
+    kernels = torch.where(totals > 0, counted / totals.clamp(min=1), 1 / space.vocab_size)
     spent = model.queries.forward_tokens - before
     return LatentBank(space, kernels, "rollouts", seed, spent, unvisited="uniform")
+
+
+def _count_rollouts(
+    model: Metered,
+    n: int,
+    length: int,
+    generator: torch.Generator,
+    report: Callable[[int], None],
+) -> Float[Tensor, "L C V"]:
+    """Transition counts of `n` unconditioned rollouts."""
+    state = model.start(n)
+    log_probs, tokens = state.log_probs, []
+    for done in range(1, length + 1):
+        uniform = torch.rand(n, 1, dtype=torch.float64, generator=generator)
+        law = log_probs.double().exp().cpu()
+        tokens.append((uniform >= law.cumsum(-1)[:, :-1]).sum(-1))
+        if done < length:
+            log_probs, state = model.advance(state, tokens[-1])
+        report(done)
+    return count_transitions(model.space, torch.stack(tokens, -1))

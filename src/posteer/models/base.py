@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
+from posteer.processes import Process
 from posteer.shapes import Float, Int
 
 
@@ -33,6 +34,13 @@ class SequenceModel(Protocol):
     @property
     def space(self) -> ContextSpace:
         """The vocabulary, and the Markov order of the latent kernels the model filters."""
+
+    @property
+    def process(self) -> Process | None:
+        """The prior the model filters, where it is known."""
+
+    def batch_limit(self, n_tokens: int) -> int:
+        """How many histories of so many tokens should be held at once."""
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         """Row t is the log law of the next token after t tokens; row 0 is unconditional."""
@@ -73,6 +81,13 @@ class Metered:
     @property
     def space(self) -> ContextSpace:
         return self.inner.space
+
+    @property
+    def process(self) -> Process | None:
+        return self.inner.process
+
+    def batch_limit(self, n_tokens: int) -> int:
+        return self.inner.batch_limit(n_tokens)
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         self.queries.forward_tokens += tokens.numel()

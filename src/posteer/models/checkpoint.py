@@ -20,6 +20,7 @@ from torch import Tensor
 from posteer.errors import InputError, require
 from posteer.files import sha256, write_folder_atomically
 from posteer.models.transformer import Architecture, Transformer, TransformerModel
+from posteer.processes import open_process
 
 PART_BYTES = 12 * 2**20
 """Weights are split into files of at most about this size, so that they travel anywhere."""
@@ -108,4 +109,6 @@ def load_model(
         network.load_state_dict(read_tensors(folder, manifest))
     except RuntimeError as error:
         raise InputError(f"{folder}: the weights do not fit the architecture") from error
-    return TransformerModel(network.to(dtype), name or str(folder))
+    known = manifest.get("process")
+    process = open_process(known) if isinstance(known, str) else None
+    return TransformerModel(network.to(dtype), name or str(folder), process)

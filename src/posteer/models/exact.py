@@ -44,6 +44,9 @@ class ExactModel:
     def space(self) -> ContextSpace:
         return self.process.space
 
+    def batch_limit(self, n_tokens: int) -> int:
+        return max(1, 2**24 // (self.space.n_contexts * self.space.vocab_size))
+
     def start(self, batch: int) -> ExactState:
         shape = (batch, self.space.n_contexts, self.space.vocab_size)
         counts = torch.zeros(shape, dtype=torch.float64)

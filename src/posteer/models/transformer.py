@@ -6,6 +6,7 @@ feed-forward, final norm. Layer by layer it is `torch.nn.TransformerEncoderLayer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,6 +16,7 @@ from torch.nn import functional
 
 from posteer.errors import require
 from posteer.kernels import ContextSpace
+from posteer.processes import Process
 from posteer.shapes import Float, Int
 
 Positions = Literal["none", "learned"]
@@ -196,14 +198,22 @@ def _grown(cache: Tensor, capacity: int, used: int) -> Tensor:
 class TransformerModel:
     """A trained transformer as a SequenceModel, in float32 or bfloat16, on any device."""
 
-    def __init__(self, network: Transformer, name: str) -> None:
+    def __init__(self, network: Transformer, name: str, process: Process | None = None) -> None:
         self.network = network.eval()
         self.name = name
+        self.process = process
         self.space = ContextSpace(network.shape.vocab_size, network.shape.order)
 
     @property
     def _like(self) -> Tensor:
         return self.network.head.weight
+
+    def batch_limit(self, n_tokens: int) -> int:
+        """As many as their key-value caches fit into a gibibyte."""
+        shape = self.network.shape
+        per_token = 2 * shape.layers * shape.width * self._like.element_size()
+        capacity = 2 ** math.ceil(math.log2(n_tokens + 2))
+        return max(1, 2**30 // (per_token * capacity))
 
     @torch.no_grad()
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
@@ -216,7 +226,7 @@ class TransformerModel:
         return logits.float().log_softmax(-1)
 
     @torch.no_grad()
-    def start(self, batch: int, capacity: int = 64) -> TransformerState:
+    def start(self, batch: int, capacity: int = 16) -> TransformerState:
         """Empty histories; `capacity` tokens are preallocated, more are added by doubling."""
         shape = self.network.shape
         size = (batch, shape.heads, max(capacity, 1), shape.width // shape.heads)

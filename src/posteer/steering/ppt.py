@@ -20,7 +20,6 @@ from posteer.kernels import ContextSpace
 from posteer.latents.bank import LatentBank, draw_analytic, draw_by_rollouts
 from posteer.latents.importance import ess_fraction, pareto_k
 from posteer.models.base import QueryCount
-from posteer.models.exact import ExactModel
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
@@ -31,7 +30,7 @@ from posteer.steering.snap import CandidateScore, snap
 from posteer.steering.tilt import latents_last
 from posteer.utilities.base import has_exact_mean, utility_of_kernels
 
-BATCH_NUMBERS = 2**27
+BATCH_NUMBERS = 2**25
 """Latent probabilities (runs x latents x contexts x vocabulary) that one batch may hold."""
 
 
@@ -102,12 +101,13 @@ class PosteriorPrefixTuning:
                 banks[key] = draw_by_rollouts(
                     problem.model, self.n_samples, self.rollout_length, key, progress
                 )
-            elif isinstance(problem.model.inner, ExactModel):
-                banks[key] = draw_analytic(problem.model.inner.process, self.n_samples, key)
             else:
-                raise InputError(
-                    f"{problem.model.name} has no known prior to draw from: use ppt or ppt-rb"
-                )
+                process = problem.model.process
+                if process is None:
+                    raise InputError(
+                        f"{problem.model.name} has no known prior to draw from: use ppt or ppt-rb"
+                    )
+                banks[key] = draw_analytic(process, self.n_samples, key)
         return banks
 
     def _optimise_batch(

@@ -55,8 +55,9 @@ class PosteriorPrefixTuning:
         self, problems: list[Problem], progress: Progress | None = None
     ) -> list[Optimised]:
         """The continuous part alone: one optimised prompt kernel per problem."""
-        if self.exact_means:
-            for problem in problems:
+        for problem in problems:
+            self._require_room(problem)
+            if self.exact_means:
                 self._require_exact_mean(problem)
         banks = self._draw_banks(problems, progress)
         groups = defaultdict(list)
@@ -75,6 +76,15 @@ class PosteriorPrefixTuning:
                 solved = self._optimise_batch(space, runs, progress)
                 solutions.update(zip(part, solved, strict=True))
         return [solutions[i] for i in range(len(problems))]
+
+    def _require_room(self, problem: Problem) -> None:
+        per_latent = problem.model.space.vocab_size ** (problem.order + 1)
+        most = 2 * BATCH_NUMBERS // per_latent
+        require(
+            self.n_samples <= most,
+            f"{self.n_samples} latents of {per_latent} probabilities each do not fit: expected at "
+            f"most {most}, as in --method 'ppt-rb-analytic(samples={most})'",
+        )
 
     def _require_exact_mean(self, problem: Problem) -> None:
         vocab = problem.model.space.vocab_size

@@ -200,3 +200,28 @@ def test_bad_problems_are_refused(call, complaint):
 def test_a_utility_that_reads_further_than_the_prompt_is_refused():
     with pytest.raises(InputError, match="reads 1 prompt tokens"):
         elicit("exact:beta-bernoulli", "reverse-xent(sym-0.2)", length=1)
+
+
+def test_a_batch_has_one_model_and_utilities_of_its_vocabulary():
+    from posteer.models import Metered, open_model
+    from posteer.problem import Problem
+    from posteer.utilities import Dyck
+    from posteer.utilities.reverse_cross_entropy import reverse_cross_entropy
+
+    models = [Metered(open_model("exact:urn")) for _ in range(2)]
+    mixed = [Problem(model, Dyck(), 4, 4, 0) for model in models]
+    with pytest.raises(InputError, match="share their model"):
+        open_method("ppt-rb-analytic").solve(mixed)
+    with pytest.raises(InputError, match="is for 2 tokens: the model has 3"):
+        elicit("exact:markov(vocab=3,order=1)", reverse_cross_entropy("sym-0.2"), length=4)
+
+
+def test_banks_that_would_not_fit_are_refused_before_they_are_drawn():
+    with pytest.raises(InputError, match="do not fit: expected at most 3236"):
+        elicit("exact:markov(vocab=12,order=3)", "dyck", length=9)
+
+
+def test_exhaustive_search_tries_everything_once_for_all_seeds():
+    runs = elicit_many("exact:urn", ["dyck"], length=6, seeds=range(5), method="exhaustive")
+    assert len({run.cost["forward_tokens"] for run in runs}) == 1
+    assert all(run.rank == 1 for run in runs)

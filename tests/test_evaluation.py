@@ -185,3 +185,13 @@ def test_models_are_incremental_and_whole_alike():
         assert torch.equal(laws[:, 5], state.log_probs)
         forked = state.select(torch.tensor([2, 2, 0]))
         assert torch.equal(forked.log_probs, state.log_probs[[2, 2, 0]])
+
+
+def test_exactness_does_not_depend_on_how_many_prompts_are_asked_for():
+    model = open_model("exact:urn")
+    utility = open_utility("dyck", model.space)
+    prompts = torch.zeros(70, 6, dtype=torch.long)
+    many = expected_utility(model, utility, prompts, 12)
+    one = expected_utility(model, utility, prompts[:1], 12)
+    assert float(many.standard_error.max()) == float(one.standard_error[0]) == 0.0
+    assert float(many.expected_utility[-1]) == pytest.approx(float(one.expected_utility[0]))

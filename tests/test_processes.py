@@ -169,3 +169,8 @@ def test_sequences_start_anywhere_and_follow_the_process():
 def test_bad_processes_are_refused_with_a_reason(text, complaint):
     with pytest.raises(InputError, match=complaint):
         open_process(text)
+
+
+def test_mixtures_of_the_wrong_shape_are_refused():
+    with pytest.raises(InputError, match="expected"):
+        FiniteMixture.of(ContextSpace(2, 1), torch.tensor([[[0.5, 0.5]]]).double())

@@ -1,8 +1,8 @@
 """The exact expected utility of hard prompts, the optimum over all of them, and ranks.
 
 Any model: continuations are enumerated level by level, so prompts share the prefix tree of their
-continuations and each node is read once. Past `ENUMERATION_BUDGET` nodes: Monte Carlo with a
-standard error. An exact model depends on a prompt only through its transition counts and last
+continuations and each node is read once. Past `ENUMERABLE_CONTINUATIONS`: Monte Carlo
+with a standard error. An exact model depends on a prompt only through its transition counts and last
 context, so prompts fall into classes and the optimum is exact far past enumeration.
 """
 
@@ -23,8 +23,11 @@ from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
 from posteer.utilities.base import Utility, all_sequences
 
-ENUMERATION_BUDGET = 2**22
-"""Leaves (prompts x continuations) up to which expected utilities are enumerated."""
+ENUMERABLE_CONTINUATIONS = 2**16
+"""Continuations of a prompt up to which its expected utility is enumerated."""
+
+LEAVES_AT_ONCE = 2**22
+"""Prompts x continuations that are enumerated together."""
 
 MONTE_CARLO_ROLLOUTS = 20_000
 ENUMERABLE_PROMPTS = 2**12
@@ -57,9 +60,11 @@ def expected_utility(
         f"prompt of {prompts.shape[1]} tokens: {utility.name} reads the last {utility.order}",
     )
     contexts = _utility_contexts(model.space, utility, prompts)
-    if len(prompts) * model.space.vocab_size**horizon <= ENUMERATION_BUDGET:
+    if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         n_leaves = model.space.vocab_size ** (horizon - 1)
-        part = max(1, model.batch_limit(prompts.shape[1] + horizon) // n_leaves)
+        part = max(
+            1, min(model.batch_limit(prompts.shape[1] + horizon), LEAVES_AT_ONCE) // n_leaves
+        )
         value = torch.cat(
             [
                 _enumerate(model, utility, _read(model, some), at, horizon)
@@ -169,9 +174,9 @@ def landscape(
     """All prompts of a length, or None where neither prompts nor classes can be enumerated."""
     inner = model.inner if isinstance(model, Metered) else model
     n_continuations = model.space.vocab_size**horizon
-    if n_continuations > ENUMERATION_BUDGET // 64:
+    if n_continuations > ENUMERABLE_CONTINUATIONS:
         return None
-    part = ENUMERATION_BUDGET // n_continuations
+    part = LEAVES_AT_ONCE // n_continuations
     if isinstance(inner, ExactModel):
         return _landscape_of_classes(model, inner, utility, length, horizon, part)
     if model.space.vocab_size**length > ENUMERABLE_PROMPTS:

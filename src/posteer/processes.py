@@ -114,6 +114,11 @@ class FiniteMixture:
         n = len(kernels)
         given = torch.full((n,), 1 / n, dtype=torch.float64) if weights is None else weights
         require(len(given) == n, f"weights: {len(given)} given for {n} kernels")
+        expected = (space.n_contexts, space.vocab_size)
+        require(
+            tuple(kernels.shape[1:]) == expected,
+            f"kernels of shape {tuple(kernels.shape[1:])}: expected {expected}",
+        )
         checked = validated_kernel(given, "weights")
         return cls(space, validated_kernel(kernels, "kernels of the mixture"), checked.log())
 

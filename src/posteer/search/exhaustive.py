@@ -15,8 +15,13 @@ class ExhaustiveSearch:
     """The optimum by definition, where it can be had."""
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        answers = []
+        answers: list[Answer] = []
+        solved: dict[tuple[int, int, int, int], Answer] = {}  # seeds do not matter to this search
         for done, problem in enumerate(problems):
+            key = (id(problem.model), id(problem.utility), problem.length, problem.horizon)
+            if key in solved:
+                answers.append(solved[key])
+                continue
             before = replace(problem.model.queries)
             found = landscape(problem.model, problem.utility, problem.length, problem.horizon)
             if found is None:
@@ -25,7 +30,8 @@ class ExhaustiveSearch:
                     f"exhaustive: {vocab}**{problem.length} prompts with {vocab}**"
                     f"{problem.horizon} continuations each are too many to try"
                 )
-            answers.append(Answer(found.best_prompt, problem.model.queries.since(before)))
+            solved[key] = Answer(found.best_prompt, problem.model.queries.since(before))
+            answers.append(solved[key])
             if progress is not None:
                 progress("searching", done + 1, len(problems))
         return answers

@@ -55,6 +55,10 @@ class PosteriorPrefixTuning:
         self, problems: list[Problem], progress: Progress | None = None
     ) -> list[Optimised]:
         """The continuous part alone: one optimised prompt kernel per problem."""
+        require(
+            len({id(problem.model) for problem in problems}) == 1,
+            "problems of one batch must share their model",
+        )
         for problem in problems:
             self._require_room(problem)
             if self.exact_means:

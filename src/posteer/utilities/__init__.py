@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from posteer.errors import InputError
+from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
 from posteer.spec import Spec, parse_spec
 from posteer.utilities import dyck, frequency, reverse_cross_entropy, user
@@ -46,5 +46,10 @@ def open_utility(given: str | Utility | Callable[..., float], space: ContextSpac
             )
         return UTILITIES[spec.name](spec, space.vocab_size)
     if isinstance(given, Utility):
+        own = getattr(given, "space", space)
+        require(
+            own.vocab_size == space.vocab_size,
+            f"{given.name} is for {own.vocab_size} tokens: the model has {space.vocab_size}",
+        )
         return given
     return CallableUtility(given, vocab_size=space.vocab_size, order=space.order)

@@ -21,6 +21,9 @@ from posteer.kernels import ContextSpace
 from posteer.shapes import Float, Int
 from posteer.utilities.base import FiniteStateForm
 
+REMEMBERED = 100_000
+"""Answers kept; enough for every continuation of any horizon that is enumerated."""
+
 
 class CallableUtility:
     """A user's function, with its answers remembered and checked.
@@ -35,7 +38,7 @@ class CallableUtility:
         self.name = name or getattr(function, "__name__", "utility")
         self._reads_context = _number_of_arguments(function, self.name) == 2
         self.order = order if self._reads_context else 0
-        self._space = ContextSpace(vocab_size, self.order)
+        self.space = ContextSpace(vocab_size, self.order)
         self._answers: dict[tuple[tuple[int, ...], int], float] = {}
 
     def __call__(
@@ -50,9 +53,11 @@ class CallableUtility:
     def _ask(self, continuation: tuple[int, ...], context: int) -> float:
         key = (continuation, context)
         if key not in self._answers:
+            if len(self._answers) >= REMEMBERED:  # long horizons ask ever new questions
+                self._answers.clear()
             arguments: tuple[Any, ...] = (continuation,)
             if self._reads_context:
-                tokens = self._space.decode(torch.tensor(context)).tolist()
+                tokens = self.space.decode(torch.tensor(context)).tolist()
                 arguments = (continuation, tuple(tokens))
             self._answers[key] = self._checked(arguments)
         return self._answers[key]

@@ -112,6 +112,7 @@ USER_FILES = {
     "broken.py": "def f(:\n",
     "empty.py": "",
     "exits.py": "import sys\nsys.exit(0)\n",
+    "quits.py": "import sys\ndef f(y):\n    sys.exit(0)\n",
 }
 
 
@@ -138,6 +139,10 @@ USER_FILES = {
         (["elicit", "--utility", "empty.py:f"], "defines no 'f'"),
         (["elicit", "--utility", "exits.py:f"], "raised SystemExit"),
         (["elicit", "--utility", "absent.py:f"], "no such file"),
+        (["elicit", "--utility", "quits.py:f"], "raised SystemExit"),
+        (["elicit", "--method", "ppt(device=foo)"], "device 'foo'"),
+        (["elicit", "--utility", "reverse-xent(dir-99999999999999999999999)"], "a seed"),
+        (["elicit", "--model", "exact:markov(order=100000000000)"], "table of"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -225,3 +225,43 @@ def test_exhaustive_search_tries_everything_once_for_all_seeds():
     runs = elicit_many("exact:urn", ["dyck"], length=6, seeds=range(5), method="exhaustive")
     assert len({run.cost["forward_tokens"] for run in runs}) == 1
     assert all(run.rank == 1 for run in runs)
+
+
+def test_a_run_that_diverges_is_recorded_with_a_prompt():
+    found = elicit(
+        "exact:beta-bernoulli", "dyck", length=5, method="ppt-rb-analytic(samples=50,rate=1e308)"
+    )
+    assert found.stop_reason == "diverged"
+    assert len(found.prompt) == 5
+    assert found.to_json()["surrogate"] is None
+
+
+def test_long_prompts_survive_banks_with_zero_frequencies():
+    method = "ppt-rb(samples=300,steps=30,rollout-length=200)"
+    found = elicit("exact:urn", "dyck", length=150, method=method)
+    assert found.stop_reason == "step-limit"
+    assert found.surrogate > 0
+
+
+def test_rollout_banks_are_shared_by_seeds_and_analytic_ones_are_not():
+    from posteer.models import Metered, open_model
+    from posteer.problem import Problem
+    from posteer.utilities import Dyck
+
+    model = Metered(open_model("exact:urn"))
+    problems = [Problem(model, Dyck(), 4, 4, seed) for seed in (0, 1)]
+    for name, shared in (
+        ("ppt(samples=20,rollout-length=9,steps=1)", True),
+        ("ppt-analytic(samples=20,steps=1)", False),
+    ):
+        one, two = open_method(name).optimise(problems)
+        assert bool((one.bank.kernels == two.bank.kernels).all()) == shared
+
+
+def test_impossible_prompts_are_not_ranked_and_not_judged():
+    """Two coins that always show one face: only 00..0 and 11..1 can be seen."""
+    found = elicit("exact:coins(0,1)", "dyck", length=4, method="exhaustive")
+    assert found.n_prompts == 2
+    assert found.optimum == 0.0
+    with pytest.raises(InputError, match="impossible"):
+        judge("exact:coins(0,1)", "dyck", "0101")

@@ -142,6 +142,7 @@ def test_classes_and_plain_enumeration_rank_alike(name, text):
 
 
 def test_ties_share_a_rank():
+    assert TIE == 1e-5, "the paper's"
     values = torch.tensor([1.0, 1.0 - TIE / 2, 0.5, 0.5 - 3 * TIE]).double()
     field = PromptLandscape(values, [1, 2, 3, 4], torch.tensor([0]))
     assert [field.rank(v) for v in values.tolist()] == [1, 1, 4, 7]

@@ -166,3 +166,50 @@ def test_large_context_spaces_take_the_sweep():
         (2, 8): "sweep",
     }
     assert np.prod(random_prompts(ContextSpace(2, 8), 1).transitions.shape) == 512
+
+
+@pytest.mark.parametrize("steps", [49, 127, 2000, 9_999])
+@pytest.mark.parametrize("initial", [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
+def test_contexts_a_latent_cannot_leave_do_not_overflow(steps, initial):
+    """Counted kernels with exact zeros: one row can be thousands of nats above another."""
+    space = ContextSpace(2, 1)
+    prompts = PromptKernel(
+        torch.tensor([[[1e-6, 1 - 1e-6], [0.5, 0.5]]]).double(), torch.tensor([initial]).double()
+    )
+    kernels = torch.tensor(
+        [[[1.0, 0.0], [0.5, 0.5]], [[0.9, 0.1], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
+    ).double()
+    log_a, score_a = tilt_and_score(space, prompts, batch(kernels, 1), steps, "powers")
+    log_b, score_b = tilt_and_score(space, prompts, batch(kernels, 1), steps, "sweep")
+    assert bool(torch.isfinite(log_a).all())
+    assert bool(torch.isfinite(score_b).all())
+    assert torch.allclose(log_a, log_b, rtol=1e-10)
+    assert torch.allclose(score_a, score_b, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("low", "high", "length"), [(0, 1, 4), (0, 2, 5), (1, 2, 5)])
+def test_latents_of_a_lower_order_also_weigh_the_first_context(low, high, length, algorithm):
+    """The model updates on all tokens past *its* order, also those of a longer first context."""
+    from oracles import kernel_probability, prompt_law
+
+    from posteer.latents import LatentBank
+
+    own, space = ContextSpace(2, low), ContextSpace(2, high)
+    kernels = random_kernels(own, 3)
+    bank = LatentBank(own, kernels, "analytic", 0).at_order(high)
+    prompts = random_prompts(space, 1, seed=5)
+    first = bank.first_likelihood.T[None]
+    logs, score = tilt_and_score(
+        space, prompts, batch(bank.kernels, 1), length - high, algorithm, first
+    )
+    table, initial = prompts.transitions[0].numpy(), prompts.initial[0].tolist()
+    for j, kernel in enumerate(kernels.tolist()):
+        moved = table.astype(complex)
+        moved[1, 0] += 1e-30j
+        w = sum(
+            weight * kernel_probability(prompt, kernel, low, 2, low)
+            for prompt, weight in prompt_law(moved.tolist(), initial, high, 2, length)
+        )
+        assert float(logs[0, j].exp()) == pytest.approx(w.real, rel=1e-11)
+        assert float(score[0, 1, 0, j]) == pytest.approx(w.imag / 1e-30 / w.real, abs=1e-9)

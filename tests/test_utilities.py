@@ -11,6 +11,7 @@ from posteer.utilities import CallableUtility, open_utility, utility_of_kernels
 from posteer.utilities.base import _mean_by_enumeration
 from posteer.utilities.reverse_cross_entropy import reverse_cross_entropy
 
+DIR_4 = [0.9928857, 0.0071143, 0.459164, 0.540836]
 SYM = [[0.15, 0.85], [0.6, 0.4]]
 
 
@@ -118,6 +119,8 @@ def test_published_random_targets_and_floor():
     again = reverse_cross_entropy("dir-4").target
     assert torch.equal(again, reverse_cross_entropy("dir-4").target)
     assert torch.equal(before, torch.random.get_rng_state()), "the global stream was touched"
+    # the float32 stream of torch.manual_seed(4), which the published dir-4 rows need
+    assert again.flatten().tolist() == pytest.approx(DIR_4, abs=1e-6)
     floored = reverse_cross_entropy("sym-1.0").log_target
     assert floored.tolist() == [[0.0, math.log(1e-12)], [math.log(1e-12), 0.0]]
 

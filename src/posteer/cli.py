@@ -48,7 +48,9 @@ def elicit(
     method: Annotated[
         str, Parameter(help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic or exhaustive.")
     ] = "ppt-rb-analytic",
-    seed: Annotated[int, Parameter(help="Seed of every random draw.")] = 0,
+    seed: Annotated[
+        int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
+    ] = 0,
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""

@@ -63,7 +63,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     """The prompt, how good it is, and how far to trust the search that found it."""
     rows = _rows()
     rows.add_row("prompt", _prompt_text(found.prompt, found.vocab_size))
-    rows.add_row("expected utility", _utility_text(found.expected_utility, found.standard_error))
+    rows.add_row("expected utility", _utility_text(found))
     rows.add_row("optimum", _optimum_text(found.expected_utility, found.optimum))
     rows.add_row("rank", _rank_text(found.rank, found.n_prompts))
     if found.surrogate is not None:
@@ -89,7 +89,7 @@ def show_judgement(judged: Judgement, console: Console | None = None) -> None:
     """A given prompt's utility, optimum and rank."""
     rows = _rows()
     rows.add_row("prompt", _prompt_text(judged.prompt, judged.vocab_size))
-    rows.add_row("expected utility", _utility_text(judged.expected_utility, judged.standard_error))
+    rows.add_row("expected utility", _utility_text(judged))
     rows.add_row("optimum", _optimum_text(judged.expected_utility, judged.optimum))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     title = f"{judged.utility} from {judged.model} · horizon {judged.horizon}"
@@ -119,8 +119,12 @@ def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
     return Text(show_prompt(prompt, vocab_size), style="bold green")
 
 
-def _utility_text(value: float, error: float) -> str:
-    return f"{value:.6f} (exact)" if error == 0 else f"{value:.4f} ± {error:.4f} (Monte Carlo)"
+def _utility_text(result: Elicitation | Judgement) -> str:
+    if result.exact:
+        return f"{result.expected_utility:.6f} (exact)"
+    if result.standard_error == 0:
+        return f"{result.expected_utility:.4f} (Monte Carlo: all rollouts alike)"
+    return f"{result.expected_utility:.4f} ± {result.standard_error:.4f} (Monte Carlo)"
 
 
 def _optimum_text(value: float, optimum: float | None) -> str:

@@ -74,6 +74,7 @@ class Elicitation:
     stop_reason: str | None
     cost: dict[str, int]
     seconds: float
+    exact: bool = field(repr=False)
     vocab_size: int = field(repr=False)
     n_prompts: int | None = field(repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)
@@ -85,7 +86,7 @@ class Elicitation:
 
 
 def _public(record: Any) -> dict[str, Any]:
-    hidden = {"vocab_size", "n_prompts", "surrogate_history", "ess_history"}
+    hidden = {"exact", "vocab_size", "n_prompts", "surrogate_history", "ess_history"}
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in vars(record).items()
@@ -157,7 +158,11 @@ def _judge(
 ) -> Elicitation:
     """The answer's exact utility on the model itself; this is not charged to the method."""
     judged = expected_utility(
-        problem.model.inner, problem.utility, answer.prompt[None], problem.horizon
+        problem.model.inner,
+        problem.utility,
+        answer.prompt[None],
+        problem.horizon,
+        seed=problem.seed,
     )
     value = float(judged.expected_utility[0])
     return Elicitation(
@@ -185,6 +190,7 @@ def _judge(
             "bank_tokens": answer.bank_tokens,
         },
         seconds=seconds,
+        exact=judged.exact,
         vocab_size=problem.model.space.vocab_size,
         n_prompts=None if among is None else among.n_prompts,
         surrogate_history=answer.surrogate_history,
@@ -204,6 +210,7 @@ class Judgement:
     standard_error: float
     rank: int | None
     optimum: float | None
+    exact: bool = field(repr=False)
     vocab_size: int = field(repr=False)
     n_prompts: int | None = field(repr=False)
 
@@ -241,6 +248,7 @@ def judge(
         standard_error=float(judged.standard_error[0]),
         rank=None if among is None else among.rank(value),
         optimum=None if among is None else among.optimum,
+        exact=judged.exact,
         vocab_size=vocab_size,
         n_prompts=None if among is None else among.n_prompts,
     )

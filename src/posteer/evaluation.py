@@ -1,8 +1,8 @@
 """The exact expected utility of hard prompts, the optimum over all of them, and ranks.
 
 Any model: continuations are enumerated level by level, so prompts share the prefix tree of their
-continuations and each node is read once. Past `ENUMERABLE_CONTINUATIONS`: Monte Carlo
-with a standard error. An exact model depends on a prompt only through its transition counts and last
+continuations and each node is read once. Past `ENUMERABLE_CONTINUATIONS`: Monte Carlo with a
+standard error. An exact model depends on a prompt only through its transition counts and last
 context, so prompts fall into classes and the optimum is exact far past enumeration.
 """
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from posteer.errors import InputError, require
-from posteer.kernels import ContextSpace
+from posteer.kernels import ContextSpace, count_transitions
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
 from posteer.prompt_classes import prompt_classes
@@ -29,6 +29,9 @@ ENUMERABLE_CONTINUATIONS = 2**16
 LEAVES_AT_ONCE = 2**22
 """Prompts x continuations that are enumerated together."""
 
+ENUMERABLE_LEAVES = 2**25
+"""Classes x continuations up to which a whole landscape is computed: some ten seconds."""
+
 MONTE_CARLO_ROLLOUTS = 20_000
 ENUMERABLE_PROMPTS = 2**12
 TIE = 1e-5
@@ -41,6 +44,7 @@ class Evaluation:
 
     expected_utility: Float[Tensor, "B"]
     standard_error: Float[Tensor, "B"]
+    exact: bool
 
 
 def expected_utility(
@@ -59,6 +63,7 @@ def expected_utility(
         prompts.shape[1] >= utility.order,
         f"prompt of {prompts.shape[1]} tokens: {utility.name} reads the last {utility.order}",
     )
+    _require_possible(model, prompts)
     contexts = _utility_contexts(model.space, utility, prompts)
     if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         n_leaves = model.space.vocab_size ** (horizon - 1)
@@ -71,7 +76,7 @@ def expected_utility(
                 for some, at in zip(prompts.split(part), contexts.split(part), strict=True)
             ]
         )
-        return Evaluation(value, torch.zeros_like(value))
+        return Evaluation(value, torch.zeros_like(value), exact=True)
     results = []
     for row, prompt in enumerate(prompts):
         generator = torch_stream(seed, "evaluation", row)
@@ -83,9 +88,8 @@ def expected_utility(
             continuations.append(_roll_out(model, state, horizon, generator))
         values = utility(torch.cat(continuations), contexts[row].expand(n_rollouts))
         results.append((values.mean(), values.std() / n_rollouts**0.5))
-    return Evaluation(
-        torch.stack([mean for mean, _ in results]), torch.stack([error for _, error in results])
-    )
+    means, errors = zip(*results, strict=True)
+    return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
 
 
 def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
@@ -100,6 +104,17 @@ def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
         prompts.shape[1] > space.order,
         f"prompt of {prompts.shape[1]} tokens: expected more than the order {space.order}",
     )
+
+
+def _require_possible(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> None:
+    """Exact Bayes has nothing to say after a prompt that no latent can emit."""
+    inner = model.inner if isinstance(model, Metered) else model
+    if not isinstance(inner, ExactModel):
+        return
+    evidence = inner.process.log_marginal(count_transitions(inner.space, prompts))
+    if bool(evidence.isneginf().any()):
+        tokens = prompts[evidence.isneginf()][0].tolist()
+        raise InputError(f"the prompt {tokens} is impossible under {model.name}: no prediction")
 
 
 def _utility_contexts(
@@ -176,7 +191,7 @@ def landscape(
     n_continuations = model.space.vocab_size**horizon
     if n_continuations > ENUMERABLE_CONTINUATIONS:
         return None
-    part = LEAVES_AT_ONCE // n_continuations
+    part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // n_continuations)
     if isinstance(inner, ExactModel):
         return _landscape_of_classes(model, inner, utility, length, horizon, part)
     if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
@@ -199,16 +214,22 @@ def _landscape_of_classes(
     horizon: int,
     part: int,
 ) -> PromptLandscape | None:
-    """On an exact model one member speaks for its class, and need not even be read."""
+    """On an exact model one member speaks for its class, and need not even be read.
+
+    Prompts that no latent can emit are left out.
+    """
     space = exact.space
     classes = prompt_classes(space, length, max(utility.order, space.order))
-    if classes is None:
+    if classes is None or len(classes) * space.vocab_size**horizon > ENUMERABLE_LEAVES:
         return None
+    possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
+    kept = possible.nonzero().flatten()
     values = []
-    for rows in torch.arange(len(classes)).split(part):
+    for rows in kept.split(part):
         last = classes.last[rows]
         state = exact.resume(classes.counts[rows].double(), last % space.n_contexts)
         contexts = last % space.vocab_size**utility.order
         values.append(_enumerate(model, utility, state, contexts, horizon))
     value = torch.cat(values)
-    return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))
+    sizes = [classes.sizes[row] for row in kept.tolist()]
+    return PromptLandscape(value, sizes, classes.prompt(int(kept[value.argmax()])))

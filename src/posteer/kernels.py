@@ -33,7 +33,7 @@ class ContextSpace:
         require(self.vocab_size >= 2, f"vocabulary of {self.vocab_size}: expected at least 2")
         require(self.order >= 0, f"order {self.order}: expected at least 0")
         require(
-            self.vocab_size ** (self.order + 1) <= 2**22,
+            self.order <= 22 and self.vocab_size ** (self.order + 1) <= 2**22,
             f"vocabulary {self.vocab_size} at order {self.order} needs a table of "
             f"{self.vocab_size}**{self.order + 1} entries: expected at most 2**22",
         )

@@ -141,8 +141,9 @@ class FiniteMixture:
         self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
     ) -> Float[Tensor, "B V"]:
         log_joint = self._log_joint(counts)
+        # An impossible history has no posterior. It is met with probability 0 inside a tree of
+        # continuations, where any law will do; prompts that are impossible are refused before.
         impossible = log_joint.isneginf().all(-1, keepdim=True)
-        # After an impossible history no posterior exists; the prior then stands in for it.
         weights = torch.where(impossible, self.log_weights.to(counts.device), log_joint).softmax(-1)
         return torch.einsum("bj,jbv->bv", weights, self.kernels.to(counts.device)[:, contexts])
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from posteer.errors import require
-from posteer.kernels import ContextSpace, count_transitions, lift
+from posteer.kernels import ContextSpace, count_transitions, lift, log_likelihood
 from posteer.models.base import Metered
 from posteer.processes import Process
 from posteer.randomness import numpy_stream, torch_stream
@@ -22,7 +22,8 @@ class LatentBank:
 
     `source` is `analytic` (drawn from the process) or `rollouts` (predictive Monte Carlo).
     `tokens` is what drawing it asked of the model. `unvisited` names the treatment of contexts
-    that a rollout never reached.
+    that a rollout never reached. `first_likelihood` is what each latent gives to the tokens of a
+    first context, once it has been lifted to an order above its own.
     """
 
     space: ContextSpace
@@ -31,6 +32,7 @@ class LatentBank:
     seed: int
     tokens: int = 0
     unvisited: str = "none"
+    first_likelihood: Float[Tensor, "L C"] | None = None
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -40,9 +42,14 @@ class LatentBank:
         if order == self.space.order:
             return self
         require(order > self.space.order, f"a bank of order {self.space.order} is not of {order}")
-        lifted = lift(self.space, self.kernels, order)
         space = ContextSpace(self.space.vocab_size, order)
-        return LatentBank(space, lifted, self.source, self.seed, self.tokens, self.unvisited)
+        firsts = count_transitions(self.space, space.decode(torch.arange(space.n_contexts)))
+        return replace(
+            self,
+            space=space,
+            kernels=lift(self.space, self.kernels, order),
+            first_likelihood=log_likelihood(firsts, self.kernels).exp().T,
+        )
 
 
 def draw_analytic(process: Process, n_samples: int, seed: int) -> LatentBank:

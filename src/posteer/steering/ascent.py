@@ -78,6 +78,7 @@ def ascend(
     source: IntegrandSource,
     settings: AscentSettings,
     report: StepReport | None = None,
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
     update = update_rule(space, settings.learning_rate, settings.floor)
@@ -86,8 +87,9 @@ def ascend(
     active = list(range(len(latents)))
     surrogates: list[list[float]] = [[] for _ in active]
     ess: list[list[float]] = [[] for _ in active]
+    finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = estimate(space, prompt, latents, steps, source)
+        at = estimate(space, prompt, latents, steps, source, first_likelihood)
         for run, value, fraction in zip(
             active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
         ):
@@ -96,8 +98,9 @@ def ascend(
         over = watch.over(at, last=iteration == settings.max_steps)
         for row in over.nonzero().flatten().tolist():
             run = active[row]
+            end = prompt if bool(torch.isfinite(prompt.transitions[row]).all()) else finite
             finished[run] = Ascent(
-                prompt=PromptKernel(prompt.transitions[[row]], prompt.initial[[row]]),
+                prompt=PromptKernel(end.transitions[[row]], end.initial[[row]]),
                 surrogate=float(at.surrogate[row]),
                 standard_error=float(at.standard_error[row]),
                 log_tilt=at.log_tilt[row],
@@ -105,12 +108,15 @@ def ascend(
                 surrogate_history=surrogates[run],
                 ess_history=ess[run],
             )
-        prompt = update(prompt, at)
+        finite, prompt = prompt, update(prompt, at)
         if bool(over.any()):
             kept = (~over).nonzero().flatten()
             active = [active[row] for row in kept.tolist()]
             prompt = PromptKernel(prompt.transitions[kept], prompt.initial[kept])
             latents, source, update = latents[kept], source.select(kept), update.select(kept)
+            if first_likelihood is not None:
+                first_likelihood = first_likelihood[kept]
+            finite = PromptKernel(finite.transitions[kept], finite.initial[kept])
             watch.select(kept)
         if report is not None:
             report(iteration, settings.max_steps, len(active))

@@ -132,6 +132,7 @@ def estimate(
     latents: Float[Tensor, "B C V L"],
     steps: int,
     source: IntegrandSource,
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> Estimate:
     """J_tilt and its gradient in A (both terms) and in rho (weights frozen, eq. grad_rho).
 
@@ -139,7 +140,7 @@ def estimate(
     weights.
     """
     integrand = source(prompt.final_context(space, steps))
-    log_w, score = tilt_and_score(space, prompt, latents, steps)
+    log_w, score = tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)
     weights = normalise(log_w)
     surrogate = (weights * integrand.of_prompts).sum(-1)
     centred = weights * (integrand.of_prompts - surrogate[:, None])

@@ -1,8 +1,8 @@
 """Posterior prefix tuning: bank, ascent, snap. Four variants from two switches.
 
-ppt              rollouts of the model   one rollout per latent
+ppt              rollouts of the model   one rollout per latent and context
 ppt-rb           rollouts of the model   exact means
-ppt-analytic     draws from the prior    one rollout per latent
+ppt-analytic     draws from the prior    one rollout per latent and context
 ppt-rb-analytic  draws from the prior    exact means
 """
 
@@ -140,7 +140,9 @@ class PosteriorPrefixTuning:
             if progress is not None:
                 progress("ascending", done, at_most)
 
-        ascents = ascend(space, start, latents, steps, source, self.ascent, report)
+        firsts = [bank.first_likelihood for _, bank in runs if bank.first_likelihood is not None]
+        first = torch.stack([f.T for f in firsts]).to(self.device) if firsts else None
+        ascents = ascend(space, start, latents, steps, source, self.ascent, report, first)
         spent = runs[0][0].model.queries.since(before)
         solved = []
         for row, ((problem, bank), ascent) in enumerate(zip(runs, ascents, strict=True)):
@@ -214,7 +216,8 @@ class Optimised:
     def snap(self, score: CandidateScore) -> tuple[Int[Tensor, "m"], float]:
         """The hard prompt and its surrogate."""
         kernels, length = self.bank.kernels, self.problem.length
-        return snap(self.space, self.ascent.prompt, kernels, self.means, length, score)
+        first = self.bank.first_likelihood
+        return snap(self.space, self.ascent.prompt, kernels, self.means, length, score, first)
 
 
 def from_spec(spec: Spec) -> PosteriorPrefixTuning:
@@ -235,6 +238,11 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
         given["candidate-score"] in scores,
         f"candidate-score '{given['candidate-score']}': expected one of {', '.join(scores)}",
     )
+    device = str(given["device"])
+    require(
+        device == "cpu" or (device.partition(":")[0] == "cuda" and torch.cuda.is_available()),
+        f"device '{device}': expected cpu" + (" or cuda" if torch.cuda.is_available() else ""),
+    )
     return PosteriorPrefixTuning(
         analytic=analytic,
         exact_means=exact_means,
@@ -245,5 +253,5 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
             learning_rate=number(given["rate"], "rate"),
         ),
         candidate_score=given["candidate-score"],
-        device=str(given["device"]),
+        device=device,
     )

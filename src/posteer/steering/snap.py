@@ -46,10 +46,11 @@ def snap(
     means: Float[Tensor, "L C"],
     length: int,
     score: CandidateScore = "own-context",
+    first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> tuple[Int[Tensor, "m"], float]:
     """The best hard prompt near one prompt kernel, and its surrogate."""
     candidates = propose(space, prompt, length)
-    values = score_candidates(space, prompt, candidates, kernels, means, score)
+    values = score_candidates(space, prompt, candidates, kernels, means, score, first_likelihood)
     best = int(values.argmax())
     return candidates.tokens[best], float(values[best])
 
@@ -162,8 +163,9 @@ def score_candidates(
     kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     score: CandidateScore,
+    first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> Float[Tensor, "K"]:
-    """The surrogate of each candidate."""
+    """The surrogate of each candidate; `-inf` for one that no latent can emit."""
     steps = candidates.tokens.shape[1] - space.order
     parts = []
     rows = torch.arange(len(candidates.tokens))
@@ -171,17 +173,21 @@ def score_candidates(
         counts = candidates.counts[part].double()
         if score == "own-kernel":
             log_weights, values = _at_own_kernels(
-                space, counts, candidates.starts[part], kernels, means, steps
+                space, counts, candidates.starts[part], kernels, means, steps, first_likelihood
             )
         else:
             log_weights = log_likelihood(counts, kernels)
+            if first_likelihood is not None:
+                log_weights = log_weights + first_likelihood.log()[:, candidates.starts[part]].T
             last = torch.nn.functional.one_hot(
                 space.suffix(candidates.tokens[part]), space.n_contexts
             )
             if score == "optimum-context":
                 last = prompt.final_context(space, steps).expand(len(part), -1)
             values = last.double() @ means.T
-        parts.append((normalise(log_weights) * values).sum(-1))
+        possible = (log_weights > -torch.inf).any(-1)
+        estimates = (normalise(log_weights) * values).sum(-1)
+        parts.append(torch.where(possible, estimates, -torch.inf))
     return torch.cat(parts)
 
 
@@ -192,10 +198,12 @@ def _at_own_kernels(
     kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     steps: int,
+    first_likelihood: Float[Tensor, "L C"] | None,
 ) -> tuple[Tensor, Tensor]:
     totals = counts.sum(-1, keepdim=True)
     table = torch.where(totals > 0, counts / totals.clamp(min=1), 1 / space.vocab_size)
     initial = torch.nn.functional.one_hot(starts, space.n_contexts).double()
     own = PromptKernel(table, initial)
     latents = latents_last(kernels).expand(len(counts), -1, -1, -1)
-    return log_tilt(space, own, latents, steps), own.final_context(space, steps) @ means.T
+    first = None if first_likelihood is None else first_likelihood.T.expand(len(counts), -1, -1)
+    return log_tilt(space, own, latents, steps, first), own.final_context(space, steps) @ means.T

@@ -57,8 +57,13 @@ def tilt_and_score(
     latents: Float[Tensor, "B C V L"],
     steps: int,
     algorithm: str = "auto",
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> tuple[Float[Tensor, "B L"], Float[Tensor, "B C V L"]]:
-    """`log W` and `d log W / d A` for every run and latent."""
+    """`log W` and `d log W / d A` for every run and latent.
+
+    `first_likelihood` is the probability each latent gives to the tokens of the first context,
+    where it gives any: latents of a lower order than the prompt kernel do.
+    """
     if algorithm == "auto":
         algorithm = _cheaper_algorithm(space, prompt, steps)
     compute = {"powers": _by_powers, "sweep": _by_sweep}[algorithm]
@@ -66,17 +71,28 @@ def tilt_and_score(
     n_products = steps.bit_length() + steps.bit_count()
     stored = {"powers": 2 * n_contexts * n_products, "sweep": steps + 1}[algorithm]
     chunk = max(256, CHUNK_ELEMENTS // (n_runs * n_contexts * stored))
+    first = prompt.initial[..., None]
+    if first_likelihood is not None:
+        first = first * first_likelihood
     if chunk >= n_latents:
-        return compute(space, prompt, latents, steps)
-    parts = [compute(space, prompt, part, steps) for part in latents.split(chunk, dim=-1)]
+        return compute(space, prompt, latents, first, steps)
+    firsts = first.expand(-1, -1, n_latents).split(chunk, dim=-1)
+    parts = [
+        compute(space, prompt, part, start, steps)
+        for part, start in zip(latents.split(chunk, dim=-1), firsts, strict=True)
+    ]
     return torch.cat([part[0] for part in parts], -1), torch.cat([part[1] for part in parts], -1)
 
 
 def log_tilt(
-    space: ContextSpace, prompt: PromptKernel, latents: Float[Tensor, "B C V L"], steps: int
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    steps: int,
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> Float[Tensor, "B L"]:
     """`log W` alone."""
-    return tilt_and_score(space, prompt, latents, steps)[0]
+    return tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)[0]
 
 
 def _cheaper_algorithm(space: ContextSpace, prompt: PromptKernel, steps: int) -> str:
@@ -92,7 +108,11 @@ def _cheaper_algorithm(space: ContextSpace, prompt: PromptKernel, steps: int) ->
 
 
 def _by_powers(
-    space: ContextSpace, prompt: PromptKernel, latents: Float[Tensor, "B C V L"], steps: int
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    first: Float[Tensor, "B C #L"],
+    steps: int,
 ) -> tuple[Tensor, Tensor]:
     matrix = _tilted_matrix(space, prompt.transitions[..., None] * latents)
     bottom = power = _Power(matrix)
@@ -104,7 +124,7 @@ def _by_powers(
             power = _Power.product(power, bottom)
             products.append(power)
 
-    starts, log_unit = _weighted_starts(prompt.initial[..., None], power.log_scale)
+    starts, log_unit = _weighted_starts(first, power.log_scale)
     total = (starts * power.mantissa.sum(2)).sum(1)
 
     # d log W / d (each power), from the whole prompt down to single steps
@@ -120,12 +140,13 @@ def _by_powers(
 
 
 def _weighted_starts(
-    initial: Float[Tensor, "B C 1"], log_scale: Tensor | None
+    initial: Float[Tensor, "B C #L"], log_scale: Tensor | None
 ) -> tuple[Tensor, Tensor | float]:
     """`initial * exp(log_scale)` in units of its largest entry, and the log of that unit."""
     if log_scale is None:
         return initial, 0.0
-    log_unit = log_scale.masked_fill(initial == 0, -torch.inf).amax(1, keepdim=True)
+    log_scale = log_scale.masked_fill(initial == 0, -torch.inf)
+    log_unit = log_scale.amax(1, keepdim=True)
     return initial * (log_scale - log_unit).exp(), log_unit[:, 0]
 
 
@@ -149,7 +170,9 @@ class _Power:
         if right.log_scale is not None:
             columns = right.log_scale[:, None].expand_as(weighted)
             top = columns.masked_fill(weighted == 0, -torch.inf).amax(2)
-            factor = (columns - top[:, :, None]).exp()
+            # Columns a row cannot reach may lie far above its own scale: their factor is 0.
+            reach = (columns - top[:, :, None]).masked_fill(weighted == 0, -torch.inf)
+            factor = reach.exp()
             weighted = weighted * factor
             log_scale = top if log_scale is None else log_scale + top
         mantissa = _multiply(weighted, right.mantissa)
@@ -216,7 +239,11 @@ def _along_edges(space: ContextSpace, matrix: Float[Tensor, "B C C L"]) -> Float
 
 
 def _by_sweep(
-    space: ContextSpace, prompt: PromptKernel, latents: Float[Tensor, "B C V L"], steps: int
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    first: Float[Tensor, "B C #L"],
+    steps: int,
 ) -> tuple[Tensor, Tensor]:
     next_context = space.next_context.to(latents.device)
     incoming = space.incoming.to(latents.device)
@@ -225,7 +252,7 @@ def _by_sweep(
     backward = [latents.new_zeros(shape)]
     for _ in range(steps):
         backward.append((log_edges + backward[-1][:, next_context]).logsumexp(2))
-    forward = prompt.initial.log()[..., None].expand(shape)
+    forward = first.log().expand(shape)
     log_w = (forward + backward[-1]).logsumexp(1)
     # A latent that cannot emit any prompt has no score; its weight is zero as well.
     reference = log_w.masked_fill(log_w.isneginf(), torch.inf)[:, None, None]
@@ -235,4 +262,5 @@ def _by_sweep(
         flow += (forward[:, :, None] + remaining[:, next_context] - reference).exp()
         edges = (forward[:, :, None] + log_edges).flatten(1, 2)
         forward = edges[:, incoming].logsumexp(2)
-    return log_w, latents * flow
+    # An edge the latent never takes has no score, however large the flow it would open.
+    return log_w, latents * flow.masked_fill(latents == 0, 0.0)

@@ -87,7 +87,10 @@ def _sym(parameter: str, vocab_size: int) -> Tensor:
 
 def _dir(parameter: str, vocab_size: int) -> Tensor:
     """Rows from Dirichlet(1/2): float32 and torch's own stream, as the published tables need."""
-    require(parameter.isdigit(), f"dir-{parameter}: expected a seed, as in dir-4")
+    require(
+        parameter.isdigit() and len(parameter) <= 18,
+        f"dir-{parameter}: expected a seed, as in dir-4",
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(parameter))
         law = torch.distributions.Dirichlet(torch.full((vocab_size,), 0.5, dtype=torch.float32))

@@ -66,7 +66,10 @@ class CallableUtility:
         shown = ", ".join(str(argument) for argument in arguments)
         try:
             value = float(self.function(*arguments))
-        except Exception as error:  # whatever the user's code raises is the user's input
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever the user's code raises is the user's input
             detail = str(error).splitlines()[0] if str(error) else ""
             raise InputError(
                 f"utility {self.name} raised {type(error).__name__}: {detail} on {shown}"

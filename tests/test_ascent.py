@@ -121,3 +121,10 @@ def test_initial_kernels_are_uniform_on_the_simplex():
 def test_bad_settings_are_refused(bad):
     with pytest.raises(InputError):
         AscentSettings(**bad)
+
+
+def test_the_settings_are_the_papers():
+    settings = AscentSettings()
+    assert settings.learning_rate == 0.1
+    assert (settings.patience, settings.tolerance, settings.floor) == (100, 1e-5, 1e-6)
+    assert settings.max_steps == 5000, "read off its tables, docs/LOG.md"

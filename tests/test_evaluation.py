@@ -196,3 +196,24 @@ def test_exactness_does_not_depend_on_how_many_prompts_are_asked_for():
     one = expected_utility(model, utility, prompts[:1], 12)
     assert float(many.standard_error.max()) == float(one.standard_error[0]) == 0.0
     assert float(many.expected_utility[-1]) == pytest.approx(float(one.expected_utility[0]))
+
+
+def test_expected_utility_at_three_tokens_order_two_horizon_four():
+    """The largest case of the oracles, (3, 2, 6, 4), on a spread of prompts."""
+    table = [[0.3 + 0.1 * (c % 4), 0.7, 0.2] for c in range(9)]
+    model = open_model(f"exact:markov(vocab=3,order=2,concentration={table})")
+    utility = open_utility("dyck", model.space)
+    prompts = all_sequences(3, 6)[::61]
+    found = expected_utility(model, utility, prompts, 4).expected_utility
+    for row, prompt in enumerate(prompts.tolist()):
+        expected = brute_force(tuple(prompt), value_of("dyck"), table, 2, 3, 4)
+        assert float(found[row]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_long_rankings_report_their_progress():
+    seen = []
+    model = open_model("exact:urn")
+    report = lambda what, done, total: seen.append((what, done, total))  # noqa: E731
+    landscape(model, open_utility("dyck", model.space), 50, 10, report)
+    assert seen[-1] == ("ranking all prompts", 2452, 2452)
+    assert len(seen) > 1

@@ -3,6 +3,9 @@
 import json
 import math
 import random
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -254,3 +257,27 @@ def test_held_out_sequences_are_fixed_and_fresh():
     one, two = (HeldOut(process, 4, 30, seed=0, device=CPU) for _ in range(2))
     assert torch.equal(one.tokens, two.tokens)
     assert not torch.equal(one.tokens, training_batch(process, 4, 30, 0, 1, CPU))
+
+
+COMPARE_COMPILED = """
+import sys, tempfile
+from dataclasses import replace
+from pathlib import Path
+from posteer.training.loop import Trainer
+from posteer.training.plan import PRESETS
+plan = replace(PRESETS["tiny"], steps=24, length=24, batch=8, warmup=4)
+plain, compiled = (
+    Trainer(plan, Path(sys.argv[1]) / str(flag), compiled=flag, held_out=2) for flag in (False, True)
+)
+for step in (1, 2):
+    for ours, theirs in zip(plain._train_step(step), compiled._train_step(step)):
+        assert abs(float(ours) - float(theirs)) < 1e-3 * float(ours), (step, ours, theirs)
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling on CPU needs a C++ compiler")
+def test_the_compiled_step_is_the_plain_one(tmp_path):
+    """What GPUs run is compiled; here the same step is, for the CPU (without shape checks)."""
+    command = [sys.executable, "-c", COMPARE_COMPILED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

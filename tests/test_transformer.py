@@ -208,3 +208,15 @@ def test_shipped_models_filter_like_exact_bayes(name):
     distance = total_variation(load(name), name, 16, 60)
     assert float(distance.mean()) < 0.005
     assert float(distance.amax()) < 0.025
+
+
+@pytest.mark.parametrize("name", ["beta-bernoulli", "urn"])
+def test_shipped_models_decode_as_they_predict(name):
+    from posteer.models import load
+
+    model = load(name)
+    tokens = tokens_of(model, 3, 40)
+    whole, state = model.log_predictive(tokens), model.start(3)
+    for t in range(40):
+        assert (whole[:, t] - state.log_probs).abs().max() < 1e-5
+        _, state = model.advance(state, tokens[:, t])

@@ -89,7 +89,8 @@ def evaluate(
     from posteer import console
     from posteer.elicitation import judge
 
-    judged = judge(model, utility, prompt, horizon=horizon, seed=seed)
+    with console.delayed_progress() as progress:
+        judged = judge(model, utility, prompt, horizon=horizon, seed=seed, progress=progress)
     if as_json:
         print(json.dumps(judged.to_json()))
     else:

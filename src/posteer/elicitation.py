@@ -141,7 +141,9 @@ def elicit_many(
     started = time.perf_counter()
     answers = solver.solve(problems, progress)
     seconds = (time.perf_counter() - started) / len(problems)
-    landscapes = [landscape(metered.inner, utility, length, horizon) for utility in opened]
+    landscapes = [
+        landscape(metered.inner, utility, length, horizon, progress) for utility in opened
+    ]
     name = method if isinstance(method, str) else type(method).__name__
     return [
         _judge(problem, answer, landscapes[index // len(seeds)], name, seconds)
@@ -226,6 +228,7 @@ def judge(
     *,
     horizon: int = 4,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Judgement:
     """Evaluate a prompt given as text (`010101`) or as tokens.
 
@@ -237,7 +240,7 @@ def judge(
     vocab_size = opened.space.vocab_size
     tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
     judged = expected_utility(opened, chosen, tokens[None], horizon, seed=seed)
-    among = landscape(opened, chosen, len(tokens), horizon)
+    among = landscape(opened, chosen, len(tokens), horizon, progress)
     value = float(judged.expected_utility[0])
     return Judgement(
         model=opened.name,

@@ -18,6 +18,7 @@ from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace, count_transitions
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
+from posteer.problem import Progress
 from posteer.prompt_classes import prompt_classes
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
@@ -26,7 +27,7 @@ from posteer.utilities.base import Utility, all_sequences
 ENUMERABLE_CONTINUATIONS = 2**16
 """Continuations of a prompt up to which its expected utility is enumerated."""
 
-LEAVES_AT_ONCE = 2**22
+LEAVES_AT_ONCE = 2**20
 """Prompts x continuations that are enumerated together."""
 
 ENUMERABLE_LEAVES = 2**25
@@ -184,7 +185,11 @@ class PromptLandscape:
 
 
 def landscape(
-    model: SequenceModel, utility: Utility, length: int, horizon: int
+    model: SequenceModel,
+    utility: Utility,
+    length: int,
+    horizon: int,
+    progress: Progress | None = None,
 ) -> PromptLandscape | None:
     """All prompts of a length, or None where neither prompts nor classes can be enumerated."""
     inner = model.inner if isinstance(model, Metered) else model
@@ -193,17 +198,21 @@ def landscape(
         return None
     part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // n_continuations)
     if isinstance(inner, ExactModel):
-        return _landscape_of_classes(model, inner, utility, length, horizon, part)
+        return _landscape_of_classes(model, inner, utility, length, horizon, part, progress)
     if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
         return None
     prompts = all_sequences(model.space.vocab_size, length)
-    value = torch.cat(
-        [
-            expected_utility(model, utility, rows, horizon).expected_utility
-            for rows in prompts.split(part)
-        ]
-    )
+    values: list[Tensor] = []
+    for rows in prompts.split(part):
+        values.append(expected_utility(model, utility, rows, horizon).expected_utility)
+        _report(progress, values, len(prompts))
+    value = torch.cat(values)
     return PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())])
+
+
+def _report(progress: Progress | None, values: list[Tensor], total: int) -> None:
+    if progress is not None:
+        progress("ranking all prompts", sum(map(len, values)), total)
 
 
 def _landscape_of_classes(
@@ -213,6 +222,7 @@ def _landscape_of_classes(
     length: int,
     horizon: int,
     part: int,
+    progress: Progress | None,
 ) -> PromptLandscape | None:
     """On an exact model one member speaks for its class, and need not even be read.
 
@@ -230,6 +240,7 @@ def _landscape_of_classes(
         state = exact.resume(classes.counts[rows].double(), last % space.n_contexts)
         contexts = last % space.vocab_size**utility.order
         values.append(_enumerate(model, utility, state, contexts, horizon))
+        _report(progress, values, len(kept))
     value = torch.cat(values)
     sizes = [classes.sizes[row] for row in kept.tolist()]
     return PromptLandscape(value, sizes, classes.prompt(int(kept[value.argmax()])))

@@ -17,13 +17,15 @@ class ExhaustiveSearch:
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         answers: list[Answer] = []
         solved: dict[tuple[int, int, int, int], Answer] = {}  # seeds do not matter to this search
-        for done, problem in enumerate(problems):
+        for problem in problems:
             key = (id(problem.model), id(problem.utility), problem.length, problem.horizon)
             if key in solved:
                 answers.append(solved[key])
                 continue
             before = replace(problem.model.queries)
-            found = landscape(problem.model, problem.utility, problem.length, problem.horizon)
+            found = landscape(
+                problem.model, problem.utility, problem.length, problem.horizon, progress
+            )
             if found is None:
                 vocab = problem.model.space.vocab_size
                 raise InputError(
@@ -32,8 +34,6 @@ class ExhaustiveSearch:
                 )
             solved[key] = Answer(found.best_prompt, problem.model.queries.since(before))
             answers.append(solved[key])
-            if progress is not None:
-                progress("searching", done + 1, len(problems))
         return answers
 
 

@@ -266,9 +266,8 @@ from pathlib import Path
 from posteer.training.loop import Trainer
 from posteer.training.plan import PRESETS
 plan = replace(PRESETS["tiny"], steps=24, length=24, batch=8, warmup=4)
-plain, compiled = (
-    Trainer(plan, Path(sys.argv[1]) / str(flag), compiled=flag, held_out=2) for flag in (False, True)
-)
+out = Path(sys.argv[1])
+plain, compiled = (Trainer(plan, out / str(c), compiled=c, held_out=2) for c in (False, True))
 for step in (1, 2):
     for ours, theirs in zip(plain._train_step(step), compiled._train_step(step)):
         assert abs(float(ours) - float(theirs)) < 1e-3 * float(ours), (step, ours, theirs)

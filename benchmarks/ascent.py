@@ -11,11 +11,8 @@ the length, the latents and the contexts.
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-
 import torch
+from timing import milliseconds
 from torch import Tensor
 
 from posteer.kernels import ContextSpace, chain_matrix
@@ -73,16 +70,6 @@ class Setting:
         surrogate = (w * mu).sum(-1) / w.sum(-1)
         (gradient,) = torch.autograd.grad(surrogate.sum(), table)
         return gradient
-
-
-def milliseconds(call: Callable[[], object], repeats: int) -> float:
-    call()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return 1e3 * statistics.median(times)
 
 
 def bandwidth() -> float:

@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from timing import milliseconds
 from torch import Tensor, nn
 
 from posteer.models import load
@@ -53,16 +52,6 @@ def as_torch_encoder(network: Transformer) -> Callable[[Tensor], Tensor]:
         return network.head(network.norm(x)).log_softmax(-1)
 
     return log_predictive
-
-
-def milliseconds(call: Callable[[], object], repeats: int = 9) -> float:
-    call()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return 1e3 * statistics.median(times)
 
 
 def main() -> None:

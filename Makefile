@@ -5,10 +5,11 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test lint check format bench records clean
 
-# Find a prompt that steers the urn model, and show how good it is.
+# Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
 	@$(BIN)/posteer elicit --model exact:urn --utility dyck --length 6
 	@$(BIN)/posteer elicit --model exact:urn --utility 'reverse-xent(sym-0.1)' --length 50
+	@$(BIN)/posteer elicit --model urn --utility dyck --length 6
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto

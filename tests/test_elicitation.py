@@ -189,6 +189,8 @@ def test_methods_know_only_their_own_settings():
     [
         ({"length": 1}, "length 1"),
         ({"length": 4, "horizon": 0}, "horizon 0"),
+        ({"length": 4, "horizon": 100_000}, "at most 10000"),
+        ({"length": 10**11}, "at most 1000000"),
         ({"length": 70, "horizon": 20, "method": "exhaustive"}, "too many to try"),
     ],
 )

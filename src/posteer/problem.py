@@ -30,6 +30,8 @@ class Problem:
     def __post_init__(self) -> None:
         space = self.model.space
         require(self.horizon >= 1, f"horizon {self.horizon}: expected at least 1")
+        require(self.horizon <= 10_000, f"horizon {self.horizon}: expected at most 10000")
+        require(self.length <= 1_000_000, f"length {self.length}: expected at most 1000000")
         require(
             self.length > space.order,
             f"length {self.length}: expected more than the model's order {space.order}",

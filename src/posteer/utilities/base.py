@@ -77,7 +77,13 @@ def utility_of_kernels(
     )
     form = utility.finite_state(space.vocab_size, horizon)
     if form is not None:
-        return _mean_by_states(form, utility.order, space, kernels, horizon)
+        part = max(1, 2**24 // (space.n_contexts * space.vocab_size * len(form.final)))
+        return torch.cat(
+            [
+                _mean_by_states(form, utility.order, space, some, horizon)
+                for some in kernels.split(part)
+            ]
+        )
     require(
         space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS,
         f"{utility.name} has no exact mean at horizon {horizon}: "

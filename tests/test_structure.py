@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "posteer"
 
 LAYERS = [
-    ["errors", "shapes", "files"],
+    ["errors", "shapes", "files", "version"],
     ["randomness", "spec"],
     ["kernels"],
     ["processes"],

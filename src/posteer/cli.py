@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
-from posteer import __version__
 from posteer.errors import InputError
+from posteer.version import __version__
 
 app = App(
     name="posteer",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from posteer.errors import InputError, require
 from posteer.evaluation import PromptLandscape, expected_utility, landscape
+from posteer.latents import LatentBank, load_bank
+from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, SequenceModel, open_model
 from posteer.problem import Answer, Problem, Progress, parse_prompt
 from posteer.search import exhaustive
@@ -44,13 +47,30 @@ def open_method(text: str) -> Method:
     return METHODS[spec.name](spec)
 
 
+def default_method(model: SequenceModel, bank: object = None) -> str:
+    """What is used when nothing is asked for."""
+    if bank is not None or model.process is None or shipped_bank(model.fingerprint) is not None:
+        return "ppt-rb"
+    return "ppt-rb-analytic"
+
+
+def _with_bank(
+    solver: Method, name: str, bank: LatentBank | str | Path, allow_mismatch: bool
+) -> Method:
+    if not isinstance(solver, ppt.PosteriorPrefixTuning) or solver.analytic:
+        raise InputError(f"method {name} uses no bank: use ppt or ppt-rb")
+    given = bank if isinstance(bank, LatentBank) else load_bank(bank)
+    return replace(solver, bank=given, allow_mismatch=allow_mismatch)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Elicitation:
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
     `surrogate` is what the ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
-    estimate for the hard prompt: a gap between them is utility lost in snapping. `rank` and
-    `optimum` are over all prompts of the length, None where those cannot be enumerated.
+    estimate for the hard prompt: a gap between them is utility lost in snapping.
+    `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
+    and `optimum` are over all prompts of the length, None where those cannot be enumerated.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
     """
 
@@ -66,6 +86,8 @@ class Elicitation:
     surrogate: float | None
     surrogate_standard_error: float | None
     snapped_surrogate: float | None
+    held_out_surrogate: float | None
+    held_out_standard_error: float | None
     ess_fraction: float | None
     pareto_k: float | None
     rank: int | None
@@ -100,11 +122,16 @@ def elicit(
     *,
     length: int,
     horizon: int = 4,
-    method: str | Method = "ppt-rb-analytic",
+    method: str | Method | None = None,
     seed: int = 0,
+    bank: LatentBank | str | Path | None = None,
+    allow_mismatch: bool = False,
     progress: Progress | None = None,
 ) -> Elicitation:
     """Find a hard prompt that steers a model.
+
+    Without a method: `ppt-rb` for a model that ships with a bank or if one is given, else
+    `ppt-rb-analytic` if the model's prior is known.
 
     >>> elicit("exact:urn", "dyck", length=6).prompt
     [0, 1, 0, 1, 0, 1]
@@ -116,6 +143,8 @@ def elicit(
         horizon=horizon,
         method=method,
         seeds=[seed],
+        bank=bank,
+        allow_mismatch=allow_mismatch,
         progress=progress,
     )[0]
 
@@ -126,8 +155,10 @@ def elicit_many(
     *,
     length: int,
     horizon: int = 4,
-    method: str | Method = "ppt-rb-analytic",
+    method: str | Method | None = None,
     seeds: Sequence[int] = (0,),
+    bank: LatentBank | str | Path | None = None,
+    allow_mismatch: bool = False,
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Every utility with every seed, as one batch; utilities vary slowest."""
@@ -137,7 +168,10 @@ def elicit_many(
     problems = [
         Problem(metered, utility, length, horizon, seed) for utility in opened for seed in seeds
     ]
+    method = default_method(metered, bank) if method is None else method
     solver = open_method(method) if isinstance(method, str) else method
+    if bank is not None:
+        solver = _with_bank(solver, str(method), bank, allow_mismatch)
     started = time.perf_counter()
     answers = solver.solve(problems, progress)
     seconds = (time.perf_counter() - started) / len(problems)
@@ -180,6 +214,8 @@ def _judge(
         surrogate=answer.surrogate,
         surrogate_standard_error=answer.surrogate_standard_error,
         snapped_surrogate=answer.snapped_surrogate,
+        held_out_surrogate=answer.held_out_surrogate,
+        held_out_standard_error=answer.held_out_standard_error,
         ess_fraction=answer.ess_fraction,
         pareto_k=answer.pareto_k,
         rank=None if among is None else among.rank(value),

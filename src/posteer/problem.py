@@ -58,6 +58,8 @@ class Answer:
     surrogate: float | None = None
     surrogate_standard_error: float | None = None
     snapped_surrogate: float | None = None
+    held_out_surrogate: float | None = None
+    held_out_standard_error: float | None = None
     ess_fraction: float | None = None
     pareto_k: float | None = None
     steps: int | None = None

@@ -7,6 +7,7 @@ no information about the kernel, so everything Bayesian depends on the transitio
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -33,6 +34,10 @@ class Process(Protocol):
 
     @property
     def space(self) -> ContextSpace: ...
+
+    @property
+    def spec(self) -> str:
+        """The process as text, from which `open_process` makes it again."""
 
     def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]: ...
 
@@ -69,6 +74,13 @@ class DirichletRows:
         space = ContextSpace(vocab_size, order)
         shape = (space.n_contexts, vocab_size)
         return cls(space, torch.full(shape, concentration, dtype=torch.float64))
+
+    @property
+    def spec(self) -> str:
+        values = self.concentration.unique().tolist()
+        given = values[0] if len(values) == 1 else self.concentration.tolist()
+        space = self.space
+        return f"markov(vocab={space.vocab_size},order={space.order},concentration={given})"
 
     def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
         # Gamma(a) = Gamma(a + 1) * U**(1/a), in logs: tiny concentrations do not underflow.
@@ -122,6 +134,11 @@ class FiniteMixture:
         checked = validated_kernel(given, "weights")
         return cls(space, validated_kernel(kernels, "kernels of the mixture"), checked.log())
 
+    @property
+    def spec(self) -> str:
+        kernels = ",".join(str(kernel.tolist()) for kernel in self.kernels)
+        return f"mixture({kernels},weights={self.log_weights.exp().tolist()})"
+
     def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
         weights = self.log_weights.softmax(0).numpy()
         chosen = stream.choice(len(weights), size=n, p=weights)
@@ -149,6 +166,11 @@ class FiniteMixture:
 
     def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
         return self._log_joint(counts).logsumexp(-1)
+
+
+def fingerprint(process: Process) -> str:
+    """SHA-256 of what a process is."""
+    return hashlib.sha256(process.spec.encode()).hexdigest()
 
 
 def sample_sequences(

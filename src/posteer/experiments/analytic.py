@@ -22,6 +22,7 @@ from typing import get_args
 
 from posteer.evaluation import expected_utility, landscape
 from posteer.experiments.published import TARGETS, Figure, published, utility_of_target
+from posteer.latents import DrawPlan
 from posteer.models import Metered, open_model
 from posteer.problem import Problem
 from posteer.steering.ascent import AscentSettings
@@ -68,7 +69,7 @@ def run(
     tuning = PosteriorPrefixTuning(
         analytic=True,
         exact_means=METHODS[method],
-        n_samples=n_samples,
+        draw=DrawPlan(n_samples=n_samples),
         ascent=AscentSettings(max_steps=steps),
         device=device,
     )

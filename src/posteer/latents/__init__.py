@@ -1,13 +1,17 @@
-"""Latent banks and the diagnostics of importance weights."""
+"""Latent banks, predictive Monte Carlo, and the diagnostics of importance weights."""
 
-from posteer.latents.bank import LatentBank, draw_analytic, draw_by_rollouts
+from posteer.latents.bank import LatentBank, Origin, draw_analytic, load_bank
 from posteer.latents.importance import ess_fraction, normalise, pareto_k
+from posteer.latents.rollouts import DrawPlan, draw_bank
 
 __all__ = [
+    "DrawPlan",
     "LatentBank",
+    "Origin",
     "draw_analytic",
-    "draw_by_rollouts",
+    "draw_bank",
     "ess_fraction",
+    "load_bank",
     "normalise",
     "pareto_k",
 ]

@@ -1,41 +1,85 @@
-"""A bank of latent kernels drawn once and used for every utility."""
+"""A bank of latent kernels drawn once and used for every utility, and its file.
+
+One safetensors file: kernels, the counts they were read off, counts at earlier lengths, and in the
+metadata where they came from, with a SHA-256 of the tensors. A file that was cut short, altered or
+written by something else is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from posteer.errors import require
+from posteer.errors import InputError, require
+from posteer.files import write_atomically
 from posteer.kernels import ContextSpace, count_transitions, lift, log_likelihood
-from posteer.models.base import Metered
-from posteer.processes import Process
-from posteer.randomness import numpy_stream, torch_stream
-from posteer.shapes import Float
+from posteer.processes import Process, fingerprint
+from posteer.randomness import numpy_stream
+from posteer.shapes import Float, Int
+
+FORMAT = "posteer-bank-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where the latents of a bank came from and what they cost.
+
+    `source` is `analytic` (drawn from the process) or `rollouts` (predictive Monte Carlo).
+    `context` is what the model had observed: empty for a prior, else the bank is a posterior.
+    `tokens` is what drawing the bank asked of the model.
+    """
+
+    source: str
+    model: str
+    fingerprint: str
+    process: str | None
+    seed: int
+    rollout_length: int | None = None
+    context: tuple[int, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0
+    device: str = "cpu"
+    created: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class LatentBank:
-    """Samples of a latent prior, where they came from and what they cost.
+    """Samples of a latent prior or posterior with their provenance.
 
-    `source` is `analytic` (drawn from the process) or `rollouts` (predictive Monte Carlo).
-    `tokens` is what drawing it asked of the model. `unvisited` names the treatment of contexts
-    that a rollout never reached. `first_likelihood` is what each latent gives to the tokens of a
-    first context, once it has been lifted to an order above its own.
+    `counts` are the transition counts of each rollout, `snapshots` the counts at earlier lengths,
+    `unvisited` names the treatment of contexts that a rollout never reached. `first_likelihood` is
+    what each latent gives to the tokens of a first context, once lifted to an order above its own.
     """
 
     space: ContextSpace
     kernels: Float[Tensor, "L C V"]
-    source: str
-    seed: int
-    tokens: int = 0
+    origin: Origin
     unvisited: str = "none"
+    counts: Int[Tensor, "L C V"] | None = None
+    snapshots: dict[int, Int[Tensor, "L C V"]] = field(default_factory=dict)
+    sequences: Int[Tensor, "L R"] | None = None
     first_likelihood: Float[Tensor, "L C"] | None = None
 
     def __len__(self) -> int:
         return len(self.kernels)
+
+    @property
+    def tokens(self) -> int:
+        return self.origin.tokens
+
+    @property
+    def n_unvisited(self) -> int:
+        """Rows of kernels that no token was counted for."""
+        return 0 if self.counts is None else int((self.counts.sum(-1) == 0).sum())
 
     def at_order(self, order: int) -> LatentBank:
         """The same latents as kernels of a higher order."""
@@ -51,66 +95,97 @@ class LatentBank:
             first_likelihood=log_likelihood(firsts, self.kernels).exp().T,
         )
 
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        tensors = {"kernels": self.kernels}
+        if self.counts is not None:
+            tensors["counts"] = self.counts
+        tensors |= {f"counts_at_{length}": counts for length, counts in self.snapshots.items()}
+        if self.sequences is not None:
+            tensors["sequences"] = self.sequences
+        facts = {
+            "vocab_size": self.space.vocab_size,
+            "order": self.space.order,
+            "unvisited": self.unvisited,
+            "origin": asdict(self.origin),
+        }
+        write_atomically(path, pack(tensors, facts))
 
-def draw_analytic(process: Process, n_samples: int, seed: int) -> LatentBank:
-    """Kernels drawn from the process itself: the paper's (analytic) variants."""
-    require(n_samples >= 2, f"{n_samples} latent samples: expected at least 2")
-    kernels = process.sample_kernels(n_samples, numpy_stream(seed, "analytic-bank"))
-    return LatentBank(process.space, kernels, "analytic", seed)
+
+def pack(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:
+    """A safetensors file that vouches for its own content."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(facts, sort_keys=True)
+    metadata = {"format": FORMAT, "facts": text, "sha256": _digest(tensors, text)}
+    return save_tensors(tensors, metadata)
 
 
-def draw_by_rollouts(
-    model: Metered,
-    n_samples: int,
-    rollout_length: int,
-    seed: int,
-    progress: Callable[[str, int, int], None] | None = None,
+def unpack(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `pack` wrote, or a line that says what is wrong with the file."""
+    require(path.is_file(), f"{path}: no such bank")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError) as error:
+        raise InputError(f"{path} is not a bank, or is cut short: {error}") from error
+    require(metadata.get("format") == FORMAT, f"{path} is a safetensors file but not a bank")
+    whole = metadata.get("sha256") == _digest(tensors, metadata.get("facts", ""))
+    require(whole, f"{path} is damaged: its SHA-256 is not the one it was written with")
+    return tensors, json.loads(metadata["facts"])
+
+
+def _digest(tensors: dict[str, Tensor], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def load_bank(path: str | Path) -> LatentBank:
+    """A bank from its file, verified."""
+    path = Path(path)
+    tensors, facts = unpack(path)
+    try:
+        origin = dict(facts["origin"])
+        bank = LatentBank(
+            ContextSpace(facts["vocab_size"], facts["order"]),
+            tensors["kernels"],
+            Origin(**origin | {"context": tuple(origin["context"])}),
+            facts["unvisited"],
+            tensors.get("counts"),
+            {
+                int(name.removeprefix("counts_at_")): counts
+                for name, counts in tensors.items()
+                if name.startswith("counts_at_")
+            },
+            tensors.get("sequences"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not a whole bank: {error}") from error
+    expected = (bank.space.n_contexts, bank.space.vocab_size)
+    fits = bank.kernels.ndim == 3 and tuple(bank.kernels.shape[1:]) == expected
+    require(fits, f"{path}: kernels of shape {tuple(bank.kernels.shape)}: expected L x {expected}")
+    require(len(bank) >= 2, f"{path}: {len(bank)} latents, expected at least 2")
+    return bank
+
+
+def draw_analytic(
+    process: Process, n_samples: int, seed: int, held_out: bool = False
 ) -> LatentBank:
-    """Predictive Monte Carlo: roll the model out unconditioned and count (paper, app. PMC).
+    """Kernels drawn from the process itself: the paper's (analytic) variants.
 
-    A context that a rollout never reached has no frequencies; its row is set to uniform.
+    `held_out` draws others for the same seed, to check what was tuned on the first.
     """
-    space = model.space
     require(n_samples >= 2, f"{n_samples} latent samples: expected at least 2")
-    require(
-        rollout_length > space.order,
-        f"rollouts of {rollout_length} tokens: expected more than the order {space.order}",
+    purpose = "held-out-analytic-bank" if held_out else "analytic-bank"
+    kernels = process.sample_kernels(n_samples, numpy_stream(seed, purpose))
+    origin = Origin(
+        source="analytic",
+        model="exact",
+        fingerprint=fingerprint(process),
+        process=process.spec,
+        seed=seed,
     )
-    before = model.queries.forward_tokens
-    counts = []
-    part = model.batch_limit(rollout_length)
-    for start in range(0, n_samples, part):
-        generator = torch_stream(seed, "rollouts", start)
-        n = min(part, n_samples - start)
-
-        def report(done: int, start: int = start, n: int = n) -> None:
-            if progress is not None:
-                all_done = start * rollout_length + n * done
-                progress("rolling out", all_done, n_samples * rollout_length)
-
-        counts.append(_count_rollouts(model, n, rollout_length, generator, report))
-    counted = torch.cat(counts)
-    totals = counted.sum(-1, keepdim=True)
-    kernels = torch.where(totals > 0, counted / totals.clamp(min=1), 1 / space.vocab_size)
-    spent = model.queries.forward_tokens - before
-    return LatentBank(space, kernels, "rollouts", seed, spent, unvisited="uniform")
-
-
-def _count_rollouts(
-    model: Metered,
-    n: int,
-    length: int,
-    generator: torch.Generator,
-    report: Callable[[int], None],
-) -> Float[Tensor, "L C V"]:
-    """Transition counts of `n` unconditioned rollouts."""
-    state = model.start(n)
-    log_probs, tokens = state.log_probs, []
-    for done in range(1, length + 1):
-        uniform = torch.rand(n, 1, dtype=torch.float64, generator=generator)
-        law = log_probs.double().exp().cpu()
-        tokens.append((uniform >= law.cumsum(-1)[:, :-1]).sum(-1))
-        if done < length:
-            log_probs, state = model.advance(state, tokens[-1])
-        report(done)
-    return count_transitions(model.space, torch.stack(tokens, -1))
+    return LatentBank(process.space, kernels, origin)

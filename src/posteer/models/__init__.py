@@ -33,27 +33,27 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(ZOO.glob("*/manifest.json"))}
 
 
-def load(name: str) -> TransformerModel:
+def load(name: str, device: str = "cpu") -> TransformerModel:
     """A shipped model by name, or one from a folder."""
     shipped = shipped_models()
     if name in shipped:
-        return load_model(shipped[name], name)
+        return load_model(shipped[name], name).to(device)
     folder = Path(name)
     if folder.is_dir():
         trained = folder / "model"
-        return load_model(trained if trained.is_dir() else folder, name)
+        return load_model(trained if trained.is_dir() else folder, name).to(device)
     raise InputError(
         f"unknown model '{name}': expected {', '.join(shipped)}, a model folder, exact:urn, "
         "exact:beta-bernoulli or exact:markov(vocab=3,order=2,concentration=0.5)"
     )
 
 
-def open_model(text: str) -> SequenceModel:
+def open_model(text: str, device: str = "cpu") -> SequenceModel:
     """A shipped model, a model folder, or `exact:` and a process, as in `exact:urn`."""
     kind, colon, process = text.partition(":")
     if kind == "exact" and colon:
         return ExactModel(open_process(process), name=text)
-    return load(text)
+    return load(text, device)
 
 
 def model_facts(folder: Path) -> dict[str, object]:

@@ -39,14 +39,25 @@ class SequenceModel(Protocol):
     def process(self) -> Process | None:
         """The prior the model filters, where it is known."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Names the model by what it computes: equal for equal models only."""
+
+    def batch_invariant(self, n_tokens: int) -> bool:
+        """Whether a history of so many tokens gives the same bits in any batch it is read in."""
+
+    @property
+    def max_length(self) -> int | None:
+        """The most tokens a history may have; None if any number."""
+
     def batch_limit(self, n_tokens: int) -> int:
         """How many histories of so many tokens should be held at once."""
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         """Row t is the log law of the next token after t tokens; row 0 is unconditional."""
 
-    def start(self, batch: int) -> Any:
-        """The state of `batch` empty histories."""
+    def start(self, batch: int, capacity: int = 16) -> Any:
+        """The state of `batch` empty histories; `capacity` tokens are expected to follow."""
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         """Read one token per history."""
@@ -86,6 +97,17 @@ class Metered:
     def process(self) -> Process | None:
         return self.inner.process
 
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    def batch_invariant(self, n_tokens: int) -> bool:
+        return self.inner.batch_invariant(n_tokens)
+
+    @property
+    def max_length(self) -> int | None:
+        return self.inner.max_length
+
     def batch_limit(self, n_tokens: int) -> int:
         return self.inner.batch_limit(n_tokens)
 
@@ -93,8 +115,8 @@ class Metered:
         self.queries.forward_tokens += tokens.numel()
         return self.inner.log_predictive(tokens)
 
-    def start(self, batch: int) -> Any:
-        return self.inner.start(batch)
+    def start(self, batch: int, capacity: int = 16) -> Any:
+        return self.inner.start(batch, capacity)
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         self.queries.forward_tokens += tokens.numel()

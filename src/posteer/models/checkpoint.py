@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from posteer.errors import InputError, require
 from posteer.files import sha256, write_folder_atomically
+from posteer.models.one_layer import OneLayerModel, sees_counts_only
 from posteer.models.transformer import Architecture, Transformer, TransformerModel
 from posteer.processes import open_process
 
@@ -95,9 +95,7 @@ def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> Non
     write_folder_atomically(folder, with_manifest(files, facts))
 
 
-def load_model(
-    folder: Path, name: str | None = None, *, dtype: torch.dtype = torch.float32
-) -> TransformerModel:
+def load_model(folder: Path, name: str | None = None) -> TransformerModel:
     """The model in a folder, verified."""
     manifest = read_manifest(folder)
     try:
@@ -111,4 +109,5 @@ def load_model(
         raise InputError(f"{folder}: the weights do not fit the architecture") from error
     known = manifest.get("process")
     process = open_process(known) if isinstance(known, str) else None
-    return TransformerModel(network.to(dtype), name or str(folder), process)
+    kind = OneLayerModel if sees_counts_only(network) else TransformerModel
+    return kind(network, name or str(folder), process)

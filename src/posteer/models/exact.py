@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
-from posteer.processes import Process
+from posteer.processes import Process, fingerprint
 from posteer.shapes import Float, Int
 
 
@@ -40,14 +40,23 @@ class ExactModel:
         self.process = process
         self.name = name
 
+    max_length = None
+
     @property
     def space(self) -> ContextSpace:
         return self.process.space
 
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.process)
+
+    def batch_invariant(self, n_tokens: int) -> bool:
+        return True
+
     def batch_limit(self, n_tokens: int) -> int:
         return max(1, 2**24 // (self.space.n_contexts * self.space.vocab_size))
 
-    def start(self, batch: int) -> ExactState:
+    def start(self, batch: int, capacity: int = 16) -> ExactState:
         shape = (batch, self.space.n_contexts, self.space.vocab_size)
         counts = torch.zeros(shape, dtype=torch.float64)
         return ExactState(self.process, counts, torch.zeros(batch, dtype=torch.long), 0)

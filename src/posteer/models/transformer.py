@@ -6,9 +6,13 @@ feed-forward, final norm. Layer by layer it is `torch.nn.TransformerEncoderLayer
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
 import math
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -71,13 +75,34 @@ class Attention(nn.Module):
         query, key, value = self._project(x)
         keys[:, :, length : length + 1] = key
         values[:, :, length : length + 1] = value
-        seen = slice(0, length + 1)
-        mixed = functional.scaled_dot_product_attention(query, keys[:, :, seen], values[:, :, seen])
+        mixed = attend_to_cache(query, keys, values, length + 1)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def _project(self, x: Float[Tensor, "B T W"]) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+
+def attend_to_cache(
+    query: Float[Tensor, "B H 1 D"],
+    keys: Float[Tensor, "B H T D"],
+    values: Float[Tensor, "B H T D"],
+    length: int,
+) -> Float[Tensor, "B H 1 D"]:
+    """Attention of one token to the first `length` of a cache, in the query's precision."""
+    width = query.shape[-1]
+    if keys.is_cuda and _has_triton() and width & (width - 1) == 0 and width >= 16:
+        from posteer.models.decode import decode
+
+        return decode(query, keys, values, length)
+    seen = slice(0, length)
+    key, value = keys[:, :, seen].to(query.dtype), values[:, :, seen].to(query.dtype)
+    return functional.scaled_dot_product_attention(query, key, value)
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 class Block(nn.Module):
@@ -92,15 +117,15 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.feedforward, shape.width)
 
     def forward(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
-        return self._feed(x + self.attention(self.attention_norm(x)))
+        return self.feed(x + self.attention(self.attention_norm(x)))
 
     def extend(
         self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
     ) -> Float[Tensor, "B 1 W"]:
         mixed = self.attention.extend(self.attention_norm(x), keys, values, length)
-        return self._feed(x + mixed)
+        return self.feed(x + mixed)
 
-    def _feed(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+    def feed(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
         return x + self.down(functional.gelu(self.up(self.feedforward_norm(x))))
 
 
@@ -196,22 +221,60 @@ def _grown(cache: Tensor, capacity: int, used: int) -> Tensor:
 
 
 class TransformerModel:
-    """A trained transformer as a SequenceModel, in float32 or bfloat16, on any device."""
+    """A trained transformer as a SequenceModel, on any device.
+
+    Weights and activations keep their type; on a GPU the key-value cache, which bounds the speed of
+    rollouts, is held in bfloat16.
+    """
 
     def __init__(self, network: Transformer, name: str, process: Process | None = None) -> None:
         self.network = network.eval()
         self.name = name
         self.process = process
         self.space = ContextSpace(network.shape.vocab_size, network.shape.order)
+        self._fingerprint: str | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self._like.device
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of architecture and weights: what a bank names as its model."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.network)
+        return self._fingerprint
+
+    @property
+    def max_length(self) -> int | None:
+        shape = self.network.shape
+        return None if self.network.positions is None else shape.max_tokens - 1
+
+    def to(self, device: str) -> TransformerModel:
+        """Move the network; a state made before stays where it was."""
+        if torch.device(device) != self.device:
+            self.network.to(device)
+        return self
 
     @property
     def _like(self) -> Tensor:
         return self.network.head.weight
 
+    @property
+    def _cache_type(self) -> torch.dtype:
+        return torch.bfloat16 if self.device.type == "cuda" else self._like.dtype
+
+    def batch_invariant(self, n_tokens: int) -> bool:
+        """Matrix products of another size may round differently."""
+        return False
+
     def batch_limit(self, n_tokens: int) -> int:
-        """As many as their key-value caches fit into a gibibyte."""
+        """As many as their key-value caches fit into a gibibyte, or a GPU's free memory."""
         shape = self.network.shape
-        per_token = 2 * shape.layers * shape.width * self._like.element_size()
+        per_token = 2 * shape.layers * shape.width * self._cache_type.itemsize
+        if self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+            return max(1, int(0.85 * free) // (per_token * (n_tokens + 2)))
         capacity = 2 ** math.ceil(math.log2(n_tokens + 2))
         return max(1, 2**30 // (per_token * capacity))
 
@@ -226,11 +289,14 @@ class TransformerModel:
         return logits.float().log_softmax(-1)
 
     @torch.no_grad()
-    def start(self, batch: int, capacity: int = 16) -> TransformerState:
+    def start(self, batch: int, capacity: int = 16) -> Any:
         """Empty histories; `capacity` tokens are preallocated, more are added by doubling."""
         shape = self.network.shape
-        size = (batch, shape.heads, max(capacity, 1), shape.width // shape.heads)
-        caches = [self._like.new_zeros(size) for _ in range(2 * shape.layers)]
+        size = (batch, shape.heads, max(capacity + 1, 2), shape.width // shape.heads)
+        caches = [
+            torch.zeros(size, dtype=self._cache_type, device=self.device)
+            for _ in range(2 * shape.layers)
+        ]
         empty = TransformerState(
             caches[: shape.layers],
             caches[shape.layers :],
@@ -241,9 +307,7 @@ class TransformerModel:
         return self._read(empty, bos)
 
     @torch.no_grad()
-    def advance(
-        self, state: TransformerState, tokens: Int[Tensor, "B"]
-    ) -> tuple[Float[Tensor, "B V"], TransformerState]:
+    def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         after = self._read(state, tokens.to(self._like.device))
         return after.log_probs, after
 
@@ -262,3 +326,12 @@ class TransformerModel:
         log_probs = network.head(network.norm(x))[:, 0].float().log_softmax(-1)
         state.spent = True
         return TransformerState(state.keys, state.values, length + 1, log_probs)
+
+
+def fingerprint(network: Transformer) -> str:
+    """SHA-256 of the architecture and of every weight by name, in float32."""
+    digest = hashlib.sha256(json.dumps(asdict(network.shape), sort_keys=True).encode())
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()

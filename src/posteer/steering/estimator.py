@@ -16,7 +16,7 @@ from torch import Tensor
 from posteer.kernels import ContextSpace, chain_matrix
 from posteer.latents.importance import normalise
 from posteer.shapes import Float, Int
-from posteer.steering.tilt import PromptKernel, tilt_and_score
+from posteer.steering.tilt import PromptKernel, log_tilt, tilt_and_score
 from posteer.utilities.base import Utility
 
 
@@ -155,6 +155,22 @@ def estimate(
         gradient=covariance + through_last,
         initial_gradient=initial_gradient,
     )
+
+
+def surrogate_of(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    steps: int,
+    source: IntegrandSource,
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
+) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
+    """J_tilt of a prompt kernel and its standard error, without a gradient."""
+    integrand = source(prompt.final_context(space, steps))
+    weights = normalise(log_tilt(space, prompt, latents, steps, first_likelihood))
+    surrogate = (weights * integrand.of_prompts).sum(-1)
+    centred = weights * (integrand.of_prompts - surrogate[:, None])
+    return surrogate, centred.square().sum(-1).sqrt()
 
 
 def _last_context_gradients(

@@ -17,15 +17,17 @@ from torch import Tensor
 
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
-from posteer.latents.bank import LatentBank, draw_analytic, draw_by_rollouts
+from posteer.latents.bank import LatentBank, draw_analytic
 from posteer.latents.importance import ess_fraction, pareto_k
-from posteer.models.base import QueryCount
+from posteer.latents.rollouts import DrawPlan, draw_bank
+from posteer.latents.shipped import shipped_bank
+from posteer.models.base import Metered, QueryCount
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
 from posteer.spec import Spec, integer, number
 from posteer.steering.ascent import Ascent, AscentSettings, ascend, initial_prompts
-from posteer.steering.estimator import ExactMeans, IntegrandSource, SingleRollouts
+from posteer.steering.estimator import ExactMeans, IntegrandSource, SingleRollouts, surrogate_of
 from posteer.steering.snap import CandidateScore, snap
 from posteer.steering.tilt import latents_last
 from posteer.utilities.base import has_exact_mean, utility_of_kernels
@@ -36,13 +38,17 @@ BATCH_NUMBERS = 2**25
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorPrefixTuning:
-    """The paper's method. `analytic` and `exact_means` select the variant."""
+    """The paper's method. `analytic` and `exact_means` select the variant.
+
+    Rollouts come from `bank` if given, from the bank shipped with the model if the `draw` is the
+    shipped one, and are drawn otherwise. `allow_mismatch` admits a bank of another model.
+    """
 
     analytic: bool
     exact_means: bool
-    n_samples: int = 5000
-    rollout_length: int = 2000
-    bank_seed: int = 0
+    draw: DrawPlan = field(default_factory=DrawPlan)
+    bank: LatentBank | None = None
+    allow_mismatch: bool = False
     ascent: AscentSettings = field(default_factory=AscentSettings)
     candidate_score: CandidateScore = "own-context"
     device: str = "cpu"
@@ -63,30 +69,41 @@ class PosteriorPrefixTuning:
             self._require_room(problem)
             if self.exact_means:
                 self._require_exact_mean(problem)
-        banks = self._draw_banks(problems, progress)
+        banks = self._banks(problems, progress)
         groups = defaultdict(list)
         for index, problem in enumerate(problems):
             groups[problem.length, problem.horizon, problem.order].append(index)
         solutions: dict[int, Optimised] = {}
         for (_, _, order), indices in groups.items():
             space = ContextSpace(problems[0].model.space.vocab_size, order)
-            per_run = self.n_samples * space.n_contexts * space.vocab_size
+            per_run = self._n_samples * space.n_contexts * space.vocab_size
             size = max(1, BATCH_NUMBERS // per_run)
             for at in range(0, len(indices), size):
                 part = indices[at : at + size]
                 runs = [
-                    (problems[i], banks[self._bank_key(problems[i])].at_order(order)) for i in part
+                    (problems[i], banks[self._bank_key(problems[i])][0].at_order(order))
+                    for i in part
                 ]
-                solved = self._optimise_batch(space, runs, progress)
+                others = [banks[self._bank_key(problems[i])][1] for i in part]
+                solved = [
+                    replace(one, held_out=None if other is None else other.at_order(order))
+                    for one, other in zip(
+                        self._optimise_batch(space, runs, progress), others, strict=True
+                    )
+                ]
                 solutions.update(zip(part, solved, strict=True))
         return [solutions[i] for i in range(len(problems))]
+
+    @property
+    def _n_samples(self) -> int:
+        return self.draw.n_samples if self.bank is None else len(self.bank)
 
     def _require_room(self, problem: Problem) -> None:
         per_latent = problem.model.space.vocab_size ** (problem.order + 1)
         most = 2 * BATCH_NUMBERS // per_latent
         require(
-            self.n_samples <= most,
-            f"{self.n_samples} latents of {per_latent} probabilities each do not fit: expected at "
+            self._n_samples <= most,
+            f"{self._n_samples} latents of {per_latent} probabilities each do not fit: expected at "
             f"most {most}, as in --method 'ppt-rb-analytic(samples={most})'",
         )
 
@@ -101,28 +118,61 @@ class PosteriorPrefixTuning:
     def _bank_key(self, problem: Problem) -> int:
         # Published ESS varies over seeds for analytic banks and hardly for rollout banks:
         # the former were redrawn per seed, the latter drawn once and shared.
-        return problem.seed if self.analytic else self.bank_seed
+        return problem.seed if self.analytic else self.draw.seed
 
-    def _draw_banks(
+    def _banks(
         self, problems: list[Problem], progress: Progress | None
-    ) -> dict[int, LatentBank]:
-        banks: dict[int, LatentBank] = {}
+    ) -> dict[int, tuple[LatentBank, LatentBank | None]]:
+        """By key, the bank to tune on and, where there is one, a bank held out."""
+        banks: dict[int, tuple[LatentBank, LatentBank | None]] = {}
         for problem in problems:
             key = self._bank_key(problem)
-            if key in banks:
-                continue
-            if not self.analytic:
-                banks[key] = draw_by_rollouts(
-                    problem.model, self.n_samples, self.rollout_length, key, progress
-                )
-            else:
-                process = problem.model.process
-                if process is None:
-                    raise InputError(
-                        f"{problem.model.name} has no known prior to draw from: use ppt or ppt-rb"
-                    )
-                banks[key] = draw_analytic(process, self.n_samples, key)
+            if key not in banks:
+                pick = self._analytic_banks if self.analytic else self._rollout_banks
+                banks[key] = pick(problem.model, key, progress)
         return banks
+
+    def _analytic_banks(
+        self, model: Metered, seed: int, _progress: Progress | None
+    ) -> tuple[LatentBank, LatentBank]:
+        process, n = model.process, self.draw.n_samples
+        if process is None:
+            raise InputError(f"{model.name} has no known prior to draw from: use ppt or ppt-rb")
+        require(self.bank is None, "this method draws from the prior: use ppt or ppt-rb for a bank")
+        return draw_analytic(process, n, seed), draw_analytic(process, n, seed, held_out=True)
+
+    def _rollout_banks(
+        self, model: Metered, _seed: int, progress: Progress | None
+    ) -> tuple[LatentBank, LatentBank | None]:
+        if self.bank is not None:
+            self._require_match(model, self.bank)
+            shipped = shipped_bank(model.fingerprint, "held-out")
+            return self.bank, None if self.bank is shipped else shipped
+        if self.draw == DrawPlan():
+            shipped = shipped_bank(model.fingerprint)
+            if shipped is not None:
+                return shipped, shipped_bank(model.fingerprint, "held-out")
+        return draw_bank(model, self.draw, progress=progress), None
+
+    def _require_match(self, model: Metered, bank: LatentBank) -> None:
+        require(
+            bank.space == model.space,
+            f"the bank is of {bank.space.vocab_size} tokens at order {bank.space.order}: "
+            f"{model.name} has {model.space.vocab_size} at order {model.space.order}",
+        )
+        if self.allow_mismatch:
+            return
+        origin = bank.origin
+        require(
+            origin.fingerprint == model.fingerprint,
+            f"the bank was drawn from {origin.model} ({origin.fingerprint[:8]}), not from "
+            f"{model.name} ({model.fingerprint[:8]}): use --allow-mismatch to use it all the same",
+        )
+        require(
+            not origin.context,
+            f"the bank is a posterior, drawn after {len(origin.context)} observed tokens, and a "
+            "prompt starts from the prior: use --allow-mismatch to use it all the same",
+        )
 
     def _optimise_batch(
         self,
@@ -175,6 +225,7 @@ class PosteriorPrefixTuning:
     def _recover(self, solution: Optimised) -> Answer:
         ascent = solution.ascent
         prompt, snapped = solution.snap(self.candidate_score)
+        held_out, held_out_error = self._on_held_out(solution)
         return Answer(
             prompt=prompt,
             queries=solution.queries,
@@ -182,6 +233,8 @@ class PosteriorPrefixTuning:
             surrogate=ascent.surrogate,
             surrogate_standard_error=ascent.standard_error,
             snapped_surrogate=snapped,
+            held_out_surrogate=held_out,
+            held_out_standard_error=held_out_error,
             ess_fraction=solution.ess_fraction,
             pareto_k=solution.pareto_k,
             steps=ascent.steps,
@@ -190,12 +243,34 @@ class PosteriorPrefixTuning:
             ess_history=ascent.ess_history,
         )
 
+    def _on_held_out(self, solution: Optimised) -> tuple[float | None, float | None]:
+        """The surrogate of the tuned prompt kernel on latents it was not tuned to."""
+        bank, problem, space = solution.held_out, solution.problem, solution.space
+        if bank is None:
+            return None, None
+        latents = latents_last(bank.kernels)[None]
+        exact = has_exact_mean(problem.utility, space.vocab_size, problem.horizon)
+        source = replace(self, exact_means=exact)._integrand_source(
+            space, [(problem, bank)], latents
+        )
+        first = bank.first_likelihood
+        value, error = surrogate_of(
+            space,
+            solution.ascent.prompt,
+            latents,
+            problem.length - space.order,
+            source,
+            None if first is None else first.T[None],
+        )
+        return float(value[0]), float(error[0])
+
 
 @dataclass(frozen=True, eq=False)
 class Optimised:
     """An optimised prompt kernel with all that snapping it needs.
 
-    `means` are the utilities of the bank's latents from each context, exact or by one rollout.
+    `means` are the utilities of the bank's latents from each context, exact or by one rollout;
+    `held_out` is a bank it was not tuned on.
     """
 
     problem: Problem
@@ -204,6 +279,7 @@ class Optimised:
     ascent: Ascent
     means: Float[Tensor, "L C"]
     queries: QueryCount
+    held_out: LatentBank | None = None
 
     @property
     def ess_fraction(self) -> float:
@@ -231,7 +307,7 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
         "device": "cpu",
     }
     if not analytic:
-        settings["rollout-length"] = 2000
+        settings |= {"rollout-length": 2000, "bank-seed": 0, "unvisited": DrawPlan().unvisited}
     given = spec.take(**settings)
     scores = get_args(CandidateScore)
     require(
@@ -246,8 +322,12 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
     return PosteriorPrefixTuning(
         analytic=analytic,
         exact_means=exact_means,
-        n_samples=integer(given["samples"], "samples"),
-        rollout_length=integer(given.get("rollout-length", 2000), "rollout-length"),
+        draw=DrawPlan(
+            n_samples=integer(given["samples"], "samples"),
+            rollout_length=integer(given.get("rollout-length", 2000), "rollout-length"),
+            seed=integer(given.get("bank-seed", 0), "bank-seed"),
+            unvisited=str(given.get("unvisited", DrawPlan().unvisited)),
+        ),
         ascent=AscentSettings(
             max_steps=integer(given["steps"], "steps"),
             learning_rate=number(given["rate"], "rate"),

@@ -1,0 +1,143 @@
+"""Does the model expect to change its mind?
+
+Under exact Bayes the probability of a token after a context is a martingale over the visits to that
+context: today's prediction is the mean of tomorrow's. Rollouts of the model itself are stopped at
+their 1st, 2nd, 4th, 8th .. visit; a drift between stops, or one that follows how extreme the
+prediction is, is incoherence. Drift away from the middle piles the implied prior up at the corners.
+
+A rollout that does not come back is led to the context at its end, so that none is selected by
+what it did; that is exact where rows are independent and touches few rollouts elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posteer.latents.checks.statistics import Interval, holm, normal_tail
+from posteer.latents.checks.tracing import Trace, trace
+from posteer.models.base import SequenceModel
+from posteer.randomness import torch_stream
+from posteer.shapes import Float, Int
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Between two visits to a context, of one token's probability.
+
+    `mean` is the drift; `outward` its slope on the distance from uniform: 0.01 means that a
+    prediction 0.4 above uniform is expected to end 0.404 above it.
+    """
+
+    context: int
+    token: int
+    from_visit: int
+    to_visit: int
+    rollouts: int
+    mean: Interval
+    outward: Interval
+    p_value: float
+
+
+@dataclass(frozen=True)
+class MartingaleCheck:
+    """All drifts; `p_value` is corrected for their number."""
+
+    rollouts: int
+    length: int
+    drifts: list[Drift]
+    p_value: float
+
+
+def check_martingale(
+    model: SequenceModel, *, rollouts: int, length: int, seed: int
+) -> MartingaleCheck:
+    space = model.space
+    generator = torch_stream(seed, "martingale-check")
+    laws: list[list[Tensor]] = [[] for _ in range(space.n_contexts)]
+    for n in _parts(rollouts, model.batch_limit(length + space.order) // 2):
+        empty = torch.zeros(n, 0, dtype=torch.long)
+        traced = trace(model, empty, length, generator)
+        contexts = space.contexts_of(traced.tokens)
+        for context in range(space.n_contexts):
+            laws[context].append(_at_visits(model, traced, contexts, context))
+    drifts = [
+        drift
+        for context in range(space.n_contexts)
+        for drift in _drifts(torch.cat(laws[context]), context)
+    ]
+    return MartingaleCheck(rollouts, length, drifts, holm([drift.p_value for drift in drifts]))
+
+
+def _parts(total: int, size: int) -> list[int]:
+    size = max(1, size)
+    return [min(size, total - start) for start in range(0, total, size)]
+
+
+def _at_visits(
+    model: SequenceModel, traced: Trace, contexts: Int[Tensor, "B n"], context: int
+) -> Float[Tensor, "B S V"]:
+    """The law at visit 1, 2, 4, .. to a context; nan from the first visit that never came on.
+
+    The first missing visit of a rollout is filled in by leading it to the context at its end.
+    """
+    space, (n, length) = model.space, traced.tokens.shape
+    visited = contexts[:, :-1] == context  # before each token from the order-th on
+    nth = visited.cumsum(1) * visited
+    state = traced.state.select(torch.arange(n))
+    for token in space.decode(torch.tensor(context)).tolist():
+        _, state = model.advance(state, torch.full((n,), token))
+    at_end = state.log_probs.double().exp().cpu()
+    stops = []
+    filled = torch.zeros(n, dtype=torch.bool)
+    for visit in (2**i for i in range(length.bit_length())):
+        found = nth == visit
+        came = found.any(1)
+        when = found.int().argmax(1) + space.order
+        law = traced.laws[torch.arange(n), when]
+        law = torch.where(came[:, None], law, torch.where(filled[:, None], math.nan, at_end))
+        stops.append(law)
+        filled |= ~came
+    return torch.stack(stops, 1)
+
+
+def _drifts(laws: Float[Tensor, "B S V"], context: int, least: int = 30) -> list[Drift]:
+    drifts = []
+    for stop in range(laws.shape[1] - 1):
+        for token in range(1, laws.shape[2]):
+            before, after = laws[:, stop, token], laws[:, stop + 1, token]
+            whole = ~(before.isnan() | after.isnan())
+            before, change = before[whole], (after - before)[whole]
+            if len(change) < least or float(change.abs().max()) == 0.0:
+                continue
+            away = before - 1 / laws.shape[2]
+            mean, mean_z = _estimate(change, torch.ones_like(change))
+            outward, outward_z = _estimate(change, away)
+            drifts.append(
+                Drift(
+                    context=context,
+                    token=token,
+                    from_visit=2**stop,
+                    to_visit=2 ** (stop + 1),
+                    rollouts=len(change),
+                    mean=mean,
+                    outward=outward,
+                    p_value=holm([normal_tail(mean_z), normal_tail(outward_z)]),
+                )
+            )
+    return drifts
+
+
+def _estimate(change: Float[Tensor, "n"], along: Float[Tensor, "n"]) -> tuple[Interval, float]:
+    """The coefficient of `change` on `along` with its interval, and its z-score."""
+    scale = float(along.square().sum())
+    if scale < 1e-4 * len(along):  # all predictions near uniform still: no direction to drift in
+        return Interval(0.0, 0.0, 0.0), 0.0
+    value = float((change * along).sum()) / scale
+    residual = (change - value * along) * along
+    error = float(residual.square().sum().sqrt()) / scale
+    z = value / error if error > 1e-12 else 0.0
+    return Interval(value, value - 1.96 * error, value + 1.96 * error), z

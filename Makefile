@@ -30,7 +30,7 @@ bench: $(READY)
 
 # The published analytic rows beside ours, printed from the committed records.
 records: $(READY)
-	$(BIN)/python -m posteer.experiments.analytic table docs/records/analytic.csv
+	$(BIN)/python -m posteer.experiments.rows table docs/records/analytic.csv
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

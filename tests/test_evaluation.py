@@ -40,6 +40,8 @@ class OnlyPredicts:
         self.start, self.advance = self._model.start, self._model.advance
         self.process, self.batch_limit = None, self._model.batch_limit
         self.log_predictive = self._model.log_predictive
+        self.batch_invariant, self.max_length = self._model.batch_invariant, None
+        self.fingerprint = f"only predicts {name}"
 
 
 @pytest.mark.parametrize(("name", "vocab", "order", "concentration"), MODELS)

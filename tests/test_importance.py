@@ -6,8 +6,7 @@ import torch
 from arviz_stats.base import array_stats
 from scipy.stats import genpareto
 
-from posteer.latents import draw_analytic, draw_by_rollouts, ess_fraction, normalise, pareto_k
-from posteer.models import ExactModel, Metered
+from posteer.latents import draw_analytic, ess_fraction, normalise, pareto_k
 from posteer.processes import open_process
 
 
@@ -53,28 +52,6 @@ def test_exact_moments_of_a_deterministic_prompt(name, expected):
     bank = draw_analytic(open_process(name), 200_000, seed=0)
     log_weights = n * bank.kernels[:, 0, 0].log()
     assert float(ess_fraction(log_weights)) == pytest.approx(expected, rel=0.02)
-
-
-def test_rollouts_recover_the_prior():
-    """Predictive Monte Carlo on exact Bayes: the mean and second moment of Beta(1/2, 1/2).
-
-    5,000 rollouts: standard errors 0.005 and 0.0053; bounds at six of them (and 1/R bias).
-    """
-    model = Metered(ExactModel(open_process("beta-bernoulli")))
-    bank = draw_by_rollouts(model, 5000, 300, seed=1)
-    p = bank.kernels[:, 0, 1]
-    assert abs(float(p.mean()) - 0.5) < 0.03
-    assert abs(float((p**2).mean()) - 0.375) < 0.033
-    assert bank.tokens == 5000 * 299, "the last token is drawn, not read"
-    assert bank.source == "rollouts"
-
-
-def test_unvisited_rows_are_uniform_and_named():
-    model = Metered(ExactModel(open_process("markov(vocab=3,order=1,concentration=0.05)")))
-    bank = draw_by_rollouts(model, 200, 10, seed=1)
-    assert bank.unvisited == "uniform"
-    assert torch.allclose(bank.kernels.sum(-1), torch.ones(200, 3).double())
-    assert bool((bank.kernels == 1 / 3).all(-1).any())
 
 
 def test_banks_depend_on_the_seed_alone():

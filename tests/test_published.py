@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from posteer.experiments import analytic
+from posteer.experiments import rows
 from posteer.experiments.published import TARGETS, published, utility_of_target
 from posteer.kernels import ContextSpace
 from posteer.utilities import open_utility
@@ -43,18 +43,19 @@ _CACHE = []
 def _order_zero_records():
     if not _CACHE:
         seeds = [0, 1]
-        _CACHE.extend(analytic.run("beta-bernoulli", 6, "ppt-rb-analytic", seeds, 1500, steps=1000))
+        _CACHE.extend(rows.run("beta-bernoulli", 6, "ppt-rb-analytic", seeds, 1500, steps=1000))
     return _CACHE
 
 
 def test_tables_are_made_from_records(tmp_path, capsys):
     out = tmp_path / "records.csv"
     small = ["run", "--out", str(out), "--lengths", "6", "--seeds", "1", "--samples", "50"]
-    analytic.main([*small, "--steps", "5"])
-    records = analytic.read_records(out)
+    small += ["--methods", "ppt-rb-analytic", "ppt-analytic"]
+    rows.main([*small, "--steps", "5"])
+    records = rows.read_records(out)
     assert len(records) == 51 * 2 * 3
     capsys.readouterr()
-    analytic.main(["table", str(out)])
+    rows.main(["table", str(out)])
     text = capsys.readouterr().out
     assert text.count("\n| urn |") == 2 * 31
     assert "0.33 (0.09)" in text, "the published Dyck figure of the urn"

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "posteer"
 
 LAYERS = [
     ["errors", "shapes", "files", "version"],
-    ["randomness", "spec"],
+    ["randomness", "spec", "userfiles"],
     ["kernels"],
     ["processes"],
     ["utilities"],
@@ -21,6 +21,7 @@ LAYERS = [
     ["evaluation"],
     ["steering", "search"],
     ["elicitation"],
+    ["figures"],
     ["experiments", "console"],
     ["cli"],
 ]
@@ -90,7 +91,7 @@ import posteer
 method = "ppt(samples=50,steps=3,rollout-length=9)"
 found = posteer.elicit("exact:urn", "dyck", length=4, method=method)
 assert len(found.prompt) == 4
-import posteer.experiments.analytic
+import posteer.experiments.rows
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

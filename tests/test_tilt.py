@@ -193,11 +193,12 @@ def test_latents_of_a_lower_order_also_weigh_the_first_context(low, high, length
     """The model updates on all tokens past *its* order, also those of a longer first context."""
     from oracles import kernel_probability, prompt_law
 
-    from posteer.latents import LatentBank
+    from posteer.latents import LatentBank, Origin
 
+    origin = Origin(source="analytic", model="", fingerprint="", process=None, seed=0)
     own, space = ContextSpace(2, low), ContextSpace(2, high)
     kernels = random_kernels(own, 3)
-    bank = LatentBank(own, kernels, "analytic", 0).at_order(high)
+    bank = LatentBank(own, kernels, origin).at_order(high)
     prompts = random_prompts(space, 1, seed=5)
     first = bank.first_likelihood.T[None]
     logs, score = tilt_and_score(

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from posteer.elicitation import Elicitation, elicit, elicit_many
     from posteer.errors import InputError
     from posteer.evaluation import expected_utility, landscape
+    from posteer.latents import LatentBank, load_bank, sample
+    from posteer.latents.checks import check_filter
     from posteer.models import load, open_model
     from posteer.processes import open_process
     from posteer.utilities import open_utility
@@ -23,6 +25,10 @@ _HOMES = {
     "InputError": "posteer.errors",
     "expected_utility": "posteer.evaluation",
     "landscape": "posteer.evaluation",
+    "LatentBank": "posteer.latents",
+    "load_bank": "posteer.latents",
+    "sample": "posteer.latents",
+    "check_filter": "posteer.latents.checks",
     "load": "posteer.models",
     "open_model": "posteer.models",
     "open_process": "posteer.processes",
@@ -32,14 +38,18 @@ _HOMES = {
 __all__ = [
     "Elicitation",
     "InputError",
+    "LatentBank",
+    "check_filter",
     "elicit",
     "elicit_many",
     "expected_utility",
     "landscape",
     "load",
+    "load_bank",
     "open_model",
     "open_process",
     "open_utility",
+    "sample",
 ]
 
 

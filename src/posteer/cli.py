@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
-from posteer.errors import InputError
+from posteer.errors import InputError, require
 from posteer.version import __version__
 
 app = App(
@@ -24,7 +24,7 @@ Model = Annotated[
     Parameter(
         help="urn, beta-bernoulli (trained), a model folder, exact:urn, exact:beta-bernoulli, "
         "exact:markov(vocab=3,order=2,concentration=0.5), exact:coins(0.2,0.7) or "
-        "exact:mixture([[..],[..]],[[..],[..]])."
+        "exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
     ),
 ]
 UtilityName = Annotated[
@@ -46,11 +46,21 @@ def elicit(
     length: Annotated[int, Parameter(help="Length of the prompt to find.")] = 6,
     horizon: Horizon = 4,
     method: Annotated[
-        str, Parameter(help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic or exhaustive.")
-    ] = "ppt-rb-analytic",
+        str | None,
+        Parameter(
+            help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic or exhaustive; by default ppt-rb for "
+            "a model with a bank, else ppt-rb-analytic."
+        ),
+    ] = None,
     seed: Annotated[
         int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
     ] = 0,
+    bank: Annotated[
+        str | None, Parameter(help="Latents from `posteer sample`, for ppt and ppt-rb.")
+    ] = None,
+    allow_mismatch: Annotated[
+        bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
+    ] = False,
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""
@@ -65,6 +75,8 @@ def elicit(
             horizon=horizon,
             method=method,
             seed=seed,
+            bank=bank,
+            allow_mismatch=allow_mismatch,
             progress=progress,
         )
     if as_json:
@@ -95,6 +107,81 @@ def evaluate(
         print(json.dumps(judged.to_json()))
     else:
         console.show_judgement(judged)
+
+
+@app.command
+def sample(
+    *,
+    model: Model = "urn",
+    rollouts: Annotated[int, Parameter(help="Latents to draw.")] = 5000,
+    length: Annotated[int, Parameter(help="Tokens of each rollout.")] = 2000,
+    out: Annotated[
+        Path | None, Parameter(help="File of the bank; the same command resumes a draw.")
+    ] = None,
+    seed: int = 0,
+    context: Annotated[
+        str, Parameter(help="Observed tokens such as 0110: draw the posterior after them.")
+    ] = "",
+    unvisited: Annotated[
+        str,
+        Parameter(
+            help="Rows a rollout never reached: donor, uniform, predictive, dirichlet, zero."
+        ),
+    ] = "donor",
+    chunk: Annotated[
+        int | None, Parameter(help="Rollouts at a time; as many as the memory takes by default.")
+    ] = None,
+    keep_tokens: Annotated[
+        bool, Parameter(negative="", help="Keep the rollouts themselves in the bank.")
+    ] = False,
+    check: Annotated[
+        bool, Parameter(negative="", help="Test whether the model behaves as a Bayes filter.")
+    ] = False,
+    effort: Annotated[float, Parameter(help="Work of --check, as a multiple.")] = 1.0,
+    figure: Annotated[
+        Path | None, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
+    ] = None,
+    device: Annotated[str, Parameter(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+) -> None:
+    """Draw a model's own latent prior by rolling it out and counting (predictive Monte Carlo)."""
+    from posteer import console, figures
+    from posteer.console import banks
+    from posteer.latents import checks, sampling
+    from posteer.models import open_model
+
+    require(out is not None or check, "expected --out FILE for the bank, or --check")
+    require(figure is None or check, "--figure shows what --check found: give both")
+    if figure is not None:
+        figures.check_path(figure)
+    settings = checks.CheckSettings(effort=effort, seed=seed)
+    opened = open_model(model, sampling.pick_device(device))
+    with console.delayed_progress() as progress:
+        bank = sampling.sample(
+            opened,
+            rollouts=rollouts,
+            length=length,
+            seed=seed,
+            context=context,
+            unvisited=unvisited,
+            keep_tokens=keep_tokens,
+            out=out,
+            chunk=chunk,
+            progress=progress,
+        )
+        report = checks.check_filter(opened, bank, settings, progress) if check else None
+    where = None if out is None else str(out)
+    if report is not None and figure is not None:
+        from posteer.figures.checks import draw_checks
+
+        draw_checks(report, bank, figure)
+    if as_json:
+        found = None if report is None else report.to_json()
+        print(json.dumps({**banks.bank_facts(bank, where), "check": found}))
+        return
+    banks.show_bank(bank, where)
+    if report is not None:
+        banks.show_report(report)
 
 
 @app.command

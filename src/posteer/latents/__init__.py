@@ -3,6 +3,7 @@
 from posteer.latents.bank import LatentBank, Origin, draw_analytic, load_bank
 from posteer.latents.importance import ess_fraction, normalise, pareto_k
 from posteer.latents.rollouts import DrawPlan, draw_bank
+from posteer.latents.sampling import sample
 
 __all__ = [
     "DrawPlan",
@@ -14,4 +15,5 @@ __all__ = [
     "load_bank",
     "normalise",
     "pareto_k",
+    "sample",
 ]

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from posteer.errors import InputError
+from posteer.models import function
 from posteer.models.base import Metered, ModelState, QueryCount, SequenceModel
 from posteer.models.checkpoint import load_model, read_manifest
 from posteer.models.exact import ExactModel
+from posteer.models.function import FunctionModel
 from posteer.models.transformer import TransformerModel
 from posteer.processes import open_process
 
 __all__ = [
     "ExactModel",
+    "FunctionModel",
     "Metered",
     "ModelState",
     "QueryCount",
@@ -49,10 +52,13 @@ def load(name: str, device: str = "cpu") -> TransformerModel:
 
 
 def open_model(text: str, device: str = "cpu") -> SequenceModel:
-    """A shipped model, a model folder, or `exact:` and a process, as in `exact:urn`."""
+    """A shipped model, a model folder, `exact:` and a process, or `./file.py:name`."""
     kind, colon, process = text.partition(":")
     if kind == "exact" and colon:
         return ExactModel(open_process(process), name=text)
+    if ".py:" in text:
+        model: SequenceModel = function.from_file(text)
+        return model
     return load(text, device)
 
 

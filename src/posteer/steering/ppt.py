@@ -225,7 +225,7 @@ class PosteriorPrefixTuning:
     def _recover(self, solution: Optimised) -> Answer:
         ascent = solution.ascent
         prompt, snapped = solution.snap(self.candidate_score)
-        held_out, held_out_error = self._on_held_out(solution)
+        held_out, held_out_error = self.on_held_out(solution)
         return Answer(
             prompt=prompt,
             queries=solution.queries,
@@ -243,7 +243,7 @@ class PosteriorPrefixTuning:
             ess_history=ascent.ess_history,
         )
 
-    def _on_held_out(self, solution: Optimised) -> tuple[float | None, float | None]:
+    def on_held_out(self, solution: Optimised) -> tuple[float | None, float | None]:
         """The surrogate of the tuned prompt kernel on latents it was not tuned to."""
         bank, problem, space = solution.held_out, solution.problem, solution.space
         if bank is None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-import runpy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +17,7 @@ from torch import Tensor
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
 from posteer.shapes import Float, Int
+from posteer.userfiles import object_from_file
 from posteer.utilities.base import FiniteStateForm
 
 REMEMBERED = 100_000
@@ -104,15 +103,6 @@ def _number_of_arguments(function: Callable[..., float], name: str) -> int:
 
 
 def from_file(text: str, vocab_size: int, order: int) -> CallableUtility:
-    """`./file.py:function`; the file is run as it is, nothing is written beside it."""
-    path_text, _, attribute = text.rpartition(":")
-    path = Path(path_text)
-    require(bool(path_text) and bool(attribute), f"'{text}': expected ./file.py:function")
-    require(path.is_file(), f"'{path_text}': no such file")
-    try:
-        names = runpy.run_path(str(path), run_name="posteer_user_utility")
-    except (Exception, SystemExit) as error:  # the user's file is the user's input
-        detail = str(error).splitlines()[0] if str(error) else ""
-        raise InputError(f"'{path_text}' raised {type(error).__name__}: {detail}") from error
-    require(attribute in names, f"'{path_text}' defines no '{attribute}'")
-    return CallableUtility(names[attribute], vocab_size=vocab_size, order=order, name=text)
+    """`./file.py:function`."""
+    function = object_from_file(text)
+    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text)

@@ -87,10 +87,7 @@ def _at_visits(
     space, (n, length) = model.space, traced.tokens.shape
     visited = contexts[:, :-1] == context  # before each token from the order-th on
     nth = visited.cumsum(1) * visited
-    state = traced.state.select(torch.arange(n))
-    for token in space.decode(torch.tensor(context)).tolist():
-        _, state = model.advance(state, torch.full((n,), token))
-    at_end = state.log_probs.double().exp().cpu()
+    at_end = _led_to(model, traced, contexts[:, -1], context)
     stops = []
     filled = torch.zeros(n, dtype=torch.bool)
     for visit in (2**i for i in range(length.bit_length())):
@@ -104,6 +101,27 @@ def _at_visits(
     return torch.stack(stops, 1)
 
 
+def _led_to(
+    model: SequenceModel, traced: Trace, last: Int[Tensor, "B"], context: int
+) -> Float[Tensor, "B V"]:
+    """The law on arrival at a context from the end of each rollout.
+
+    A rollout that arrives early is not led on: a step from the context would be an observation of
+    the very row that is asked for.
+    """
+    space, n = model.space, len(last)
+    state = traced.state.select(torch.arange(n))
+    law = state.log_probs.double().exp().cpu()
+    arrived = last == context
+    for token in space.decode(torch.tensor(context)).tolist():
+        now, state = model.advance(state, torch.full((n,), token))
+        last = space.next_context[last, token]
+        fresh = ~arrived & (last == context)
+        law = torch.where(fresh[:, None], now.double().exp().cpu(), law)
+        arrived |= fresh
+    return law
+
+
 def _drifts(laws: Float[Tensor, "B S V"], context: int, least: int = 30) -> list[Drift]:
     drifts = []
     for stop in range(laws.shape[1] - 1):
@@ -111,7 +129,7 @@ def _drifts(laws: Float[Tensor, "B S V"], context: int, least: int = 30) -> list
             before, after = laws[:, stop, token], laws[:, stop + 1, token]
             whole = ~(before.isnan() | after.isnan())
             before, change = before[whole], (after - before)[whole]
-            if len(change) < least or float(change.abs().max()) == 0.0:
+            if _effective_size(change) < least:
                 continue
             away = before - 1 / laws.shape[2]
             mean, mean_z = _estimate(change, torch.ones_like(change))
@@ -129,6 +147,14 @@ def _drifts(laws: Float[Tensor, "B S V"], context: int, least: int = 30) -> list
                 )
             )
     return drifts
+
+
+def _effective_size(change: Float[Tensor, "n"]) -> float:
+    """How many changes the variance rests on: few where minds are made up but for rare surprises,
+    and then a normal interval is not to be trusted."""
+    squares = change.square()
+    total = float(squares.square().sum())
+    return float(squares.sum()) ** 2 / total if total > 0 else 0.0
 
 
 def _estimate(change: Float[Tensor, "n"], along: Float[Tensor, "n"]) -> tuple[Interval, float]:

@@ -15,7 +15,7 @@ from posteer.processes import Process
 from posteer.randomness import numpy_stream, torch_stream
 from posteer.shapes import Float, Int
 
-PRIOR_DRAWS = 50_000
+PRIOR_DRAWS = 20_000
 ROWS_AT_ONCE = 2**23
 
 

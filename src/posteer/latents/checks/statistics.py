@@ -56,7 +56,7 @@ def wasserstein_of_exact(
     prior: Float[Tensor, "k"],
     size: int,
     generator: torch.Generator,
-    repeats: int = 200,
+    repeats: int = 100,
 ) -> Interval:
     """What W1 to the prior `size` draws of an exact bank show: median and central 95 %."""
     distances = torch.tensor(

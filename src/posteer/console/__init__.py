@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posteer.elicitation import Elicitation, Judgement
-from posteer.errors import require
+from posteer.latents.sampling import pick_device
 from posteer.problem import Progress as Report
 from posteer.problem import show_prompt
 from posteer.training.loop import Progress as TrainingProgress
@@ -61,7 +61,7 @@ def delayed_progress() -> Iterator[Report]:
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:
     """The prompt, how good it is, and how far to trust the search that found it."""
-    rows = _rows()
+    rows = rows_table()
     rows.add_row("prompt", _prompt_text(found.prompt, found.vocab_size))
     rows.add_row("expected utility", _utility_text(found))
     rows.add_row("optimum", _optimum_text(found.expected_utility, found.optimum))
@@ -71,6 +71,9 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         snapped = found.snapped_surrogate
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
         rows.add_row("surrogate", f"{found.surrogate:.4f} ± {error:.4f}{after}")
+    if found.held_out_surrogate is not None:
+        error = found.held_out_standard_error or 0.0
+        rows.add_row("on held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
     if found.ess_fraction is not None:
         rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
     if found.pareto_k is not None:
@@ -87,7 +90,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
 
 def show_judgement(judged: Judgement, console: Console | None = None) -> None:
     """A given prompt's utility, optimum and rank."""
-    rows = _rows()
+    rows = rows_table()
     rows.add_row("prompt", _prompt_text(judged.prompt, judged.vocab_size))
     rows.add_row("expected utility", _utility_text(judged))
     rows.add_row("optimum", _optimum_text(judged.expected_utility, judged.optimum))
@@ -108,7 +111,7 @@ def sparkline(values: list[float], width: int = 40) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in picked)
 
 
-def _rows() -> Table:
+def rows_table() -> Table:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")
@@ -179,11 +182,7 @@ def watch_training(
     plan: TrainingPlan, out: Path, device: str, max_minutes: float, quiet: bool
 ) -> dict[str, Any]:
     """Train with a live bar on standard error; returns how it ended."""
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    require(device == "cpu" or torch.cuda.is_available(), f"device '{device}': no GPU here")
+    device = pick_device(device)
     screen = Console(stderr=True, quiet=quiet)
     bar = Progress(
         TextColumn("{task.completed}/{task.total}"),

@@ -1,11 +1,12 @@
-"""The published rows that need no trained model, run on the idealised one.
+"""The published rows of PPT, run and set beside the paper's figures.
 
-    python -m posteer.experiments.analytic run --out records.csv [--device cuda]
-    python -m posteer.experiments.analytic table records.csv
+    python -m posteer.experiments.rows run --out records.csv [--methods ppt-rb ppt] [--device cuda]
+    python -m posteer.experiments.rows table records.csv
 
-`run` ascends every target of the paper for ten seeds with the two analytic methods, snaps each end
-point under every reading of "J_tilt of a candidate", and writes one record per run and reading.
-`table` sets them beside the published figures.
+`run` ascends every target of the paper for ten seeds, snaps each end point under every reading of
+"J_tilt of a candidate", and writes one record per run and reading. The analytic methods run on the
+idealised models; `ppt` and `ppt-rb` run from the shipped banks of the trained ones, which judge the
+prompts. `table` sets records beside the published figures.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import get_args
 
+import torch
+from torch import Tensor
+
 from posteer.evaluation import expected_utility, landscape
 from posteer.experiments.published import TARGETS, Figure, published, utility_of_target
 from posteer.latents import DrawPlan
@@ -28,9 +32,9 @@ from posteer.problem import Problem
 from posteer.steering.ascent import AscentSettings
 from posteer.steering.ppt import PosteriorPrefixTuning
 from posteer.steering.snap import CandidateScore
-from posteer.utilities import open_utility
+from posteer.utilities import Utility, open_utility
 
-METHODS = {"ppt-rb-analytic": True, "ppt-analytic": False}
+METHODS = ("ppt-rb-analytic", "ppt-analytic", "ppt-rb", "ppt")
 HORIZON = 4
 
 
@@ -51,8 +55,11 @@ class Record:
     surrogate: float
     prompt: str
     expected_utility: float
-    rank: int
-    optimum: float
+    rank: int | None
+    optimum: float | None
+    held_out_surrogate: float | None
+    forward_tokens: int
+    bank_tokens: int
 
 
 def run(
@@ -65,11 +72,13 @@ def run(
     steps: int = 5000,
 ) -> list[Record]:
     """All targets of one model, length and method, as one batch."""
-    model = Metered(open_model(f"exact:{model_name}"))
+    analytic = method.endswith("-analytic")
+    model = Metered(open_model(f"exact:{model_name}" if analytic else model_name))
+    draw = DrawPlan(n_samples=n_samples)
     tuning = PosteriorPrefixTuning(
-        analytic=True,
-        exact_means=METHODS[method],
-        draw=DrawPlan(n_samples=n_samples),
+        analytic=analytic,
+        exact_means=method.startswith("ppt-rb"),
+        draw=draw if analytic else DrawPlan(),
         ascent=AscentSettings(max_steps=steps),
         device=device,
     )
@@ -77,20 +86,19 @@ def run(
     utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
     problems = [Problem(model, u, length, HORIZON, seed) for u in utilities for seed in seeds]
     solutions = tuning.optimise(problems)
-    among = [landscape(model.inner, utility, length, HORIZON) for utility in utilities]
     records = []
-    for index, solution in enumerate(solutions):
-        which = index // len(seeds)
-        for reading in get_args(CandidateScore):
-            prompt, _ = solution.snap(reading)
-            judged = expected_utility(model.inner, utilities[which], prompt[None], HORIZON)
-            value = float(judged.expected_utility[0])
-            field = among[which]
-            assert field is not None  # both exact models have few classes at these lengths
+    for which, target in enumerate(targets):
+        own = solutions[which * len(seeds) : (which + 1) * len(seeds)]
+        among = landscape(model.inner, utilities[which], length, HORIZON)
+        snapped = [(one, reading, one.snap(reading)[0]) for one in own for reading in _READINGS]
+        prompts = torch.stack([prompt for _, _, prompt in snapped])
+        values = _values(model, utilities[which], prompts)
+        held_out = {id(one): tuning.on_held_out(one)[0] for one in own}
+        for (solution, reading, prompt), value in zip(snapped, values, strict=True):
             records.append(
                 Record(
                     model=model_name,
-                    target=targets[which],
+                    target=target,
                     length=length,
                     method=method,
                     seed=solution.problem.seed,
@@ -102,11 +110,21 @@ def run(
                     surrogate=solution.ascent.surrogate,
                     prompt="".join(map(str, prompt.tolist())),
                     expected_utility=value,
-                    rank=field.rank(value),
-                    optimum=field.optimum,
+                    rank=None if among is None else among.rank(value),
+                    optimum=None if among is None else among.optimum,
+                    held_out_surrogate=held_out[id(solution)],
+                    forward_tokens=solution.queries.forward_tokens,
+                    bank_tokens=solution.bank.tokens,
                 )
             )
     return records
+
+
+def _values(model: Metered, utility: Utility, prompts: Tensor) -> list[float]:
+    """J of each prompt, each distinct one once."""
+    distinct, where = prompts.unique(dim=0, return_inverse=True)
+    judged = expected_utility(model.inner, utility, distinct, HORIZON)
+    return judged.expected_utility[where].tolist()
 
 
 def read_records(path: Path) -> list[dict[str, str]]:
@@ -121,7 +139,7 @@ def agreement(records: list[dict[str, str]]) -> list[str]:
     figures = published()
     lines = ["| method | length | ESS mean within 0.02 | " + " | ".join(_READINGS) + " |"]
     lines.append("|---" * (3 + len(_READINGS)) + "|")
-    for method in METHODS:
+    for method in dict.fromkeys(key[3] for key in cells):
         for length in sorted({key[2] for key in cells}):
             ess_hits, total = 0, 0
             loose, strict = dict.fromkeys(_READINGS, 0), dict.fromkeys(_READINGS, 0)
@@ -153,12 +171,12 @@ def cell_table(records: list[dict[str, str]]) -> list[str]:
         model, target, m, method = key
         theirs = [figures[*key, f"ess_over_l_{s}"].value for s in ("mean", "min", "max")]
         ess = [float(r["ess_fraction"]) for r in by_reading[DEFAULT_READING]]
-        optimum = float(by_reading[DEFAULT_READING][0]["optimum"])
+        optimum = float(by_reading[DEFAULT_READING][0]["optimum"] or "nan")
         j = figures[*key, "J"]
         note = ""
         if not _matches(figures, key, by_reading[PAPERS_READING]):
             above = j.value > optimum + 0.005
-            note = "published J is above the idealised optimum" if above else "differs"
+            note = "published J is above our optimum" if above else "differs"
         lines.append(
             f"| {model} | {m} | {target} | {method} "
             f"| {theirs[0]:.2f} [{theirs[1]:.2f}, {theirs[2]:.2f}] "
@@ -206,11 +224,12 @@ def _matches(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="posteer.experiments.analytic", description=__doc__)
+    parser = argparse.ArgumentParser(prog="posteer.experiments.rows", description=__doc__)
     commands = parser.add_subparsers(required=True, dest="command")
     runner = commands.add_parser("run")
     runner.add_argument("--out", type=Path, required=True)
     runner.add_argument("--lengths", type=int, nargs="+", default=[6, 50])
+    runner.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     runner.add_argument("--seeds", type=int, default=10)
     runner.add_argument("--samples", type=int, default=5000)
     runner.add_argument("--steps", type=int, default=5000)
@@ -227,7 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
         writer.writeheader()
         for model in TARGETS:
             for length in given.lengths:
-                for method in METHODS:
+                for method in given.methods:
                     seeds = list(range(given.seeds))
                     found = run(
                         model, length, method, seeds, given.samples, given.device, given.steps

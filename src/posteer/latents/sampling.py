@@ -1,0 +1,75 @@
+"""One call from the name of a model to a bank of its latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from posteer.errors import require
+from posteer.latents.bank import LatentBank
+from posteer.latents.rollouts import DrawPlan, draw_bank
+from posteer.latents.shipped import shipped_bank
+from posteer.models import Metered, SequenceModel, open_model
+from posteer.problem import Progress, parse_prompt
+
+
+def pick_device(device: str) -> str:
+    """`auto` is the GPU where there is one."""
+    found = torch.cuda.is_available()
+    if device == "auto":
+        return "cuda" if found else "cpu"
+    kind = device.partition(":")[0]
+    require(kind in ("cpu", "cuda"), f"device '{device}': expected auto, cpu or cuda")
+    require(kind == "cpu" or found, f"device '{device}': no GPU here")
+    return device
+
+
+def sample(
+    model: str | SequenceModel,
+    *,
+    rollouts: int = 5000,
+    length: int = 2000,
+    seed: int = 0,
+    context: str | Sequence[int] = (),
+    unvisited: str = DrawPlan().unvisited,
+    keep_tokens: bool = False,
+    out: str | Path | None = None,
+    chunk: int | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> LatentBank:
+    """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
+
+    With `out`, the same call goes on where an interrupted one stopped. Without it, the bank shipped
+    with a model is returned if these are its settings.
+
+    >>> bank = sample("exact:urn", rollouts=100, length=50)
+    >>> tuple(bank.kernels.shape), bank.tokens
+    ((100, 2, 2), 4900)
+    """
+    opened = open_model(model, pick_device(device)) if isinstance(model, str) else model
+    vocab = opened.space.vocab_size
+    given = (
+        parse_prompt(context, vocab).tolist() if isinstance(context, str) and context else context
+    )
+    plan = DrawPlan(
+        n_samples=rollouts,
+        rollout_length=length,
+        seed=seed,
+        context=tuple(int(token) for token in given),
+        unvisited=unvisited,
+        keep_tokens=keep_tokens,
+    )
+    require(chunk is None or chunk >= 1, f"chunk {chunk}: expected at least 1 rollout")
+    if out is None and plan == DrawPlan():
+        shipped = shipped_bank(opened.fingerprint)
+        if shipped is not None:
+            return shipped
+    where = None if out is None else Path(out)
+    require(
+        where is None or where.parent.is_dir(),
+        f"{where}: there is no folder {None if where is None else where.parent}",
+    )
+    return draw_bank(Metered(opened), plan, where, chunk=chunk, progress=progress)

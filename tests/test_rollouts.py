@@ -1,0 +1,396 @@
+"""Predictive Monte Carlo: what is drawn, what it costs, and what happens when things go wrong."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from oracles import dirichlet_sequence_probability, sequences
+from test_transformer import small
+
+from posteer.errors import InputError
+from posteer.kernels import ContextSpace, count_transitions
+from posteer.latents import DrawPlan, draw_bank, load_bank, sample
+from posteer.latents.checks.statistics import two_sample_ks
+from posteer.latents.rollouts import BLOCK, roll_out
+from posteer.latents.unvisited import TREATMENTS, kernels_of_counts
+from posteer.models import FunctionModel, Metered, open_model
+from posteer.processes import open_process
+from posteer.randomness import numpy_stream
+
+
+def metered(name):
+    return Metered(open_model(name))
+
+
+def test_rollouts_follow_the_exact_predictive():
+    """Every sequence of length 5 on the urn, by chi-square; false alarms once in 100,000."""
+    bank = sample("exact:urn", rollouts=20_000, length=5, keep_tokens=True)
+    found = bank.sequences.tolist()
+    observed = dict.fromkeys(sequences(2, 5), 0)
+    for row in found:
+        observed[tuple(row)] += 1
+    concentration = [[0.5, 0.5], [0.5, 0.5]]
+    statistic = sum(
+        (n - expected) ** 2 / expected
+        for row, n in observed.items()
+        for expected in [20_000 * dirichlet_sequence_probability(row, concentration, 1, 2)]
+    )
+    tail = torch.special.gammaincc(torch.tensor(31 / 2), torch.tensor(statistic / 2))
+    assert float(tail) > 1e-5
+
+
+@pytest.mark.parametrize("name", ["urn", "beta-bernoulli", "markov(vocab=3,order=1)"])
+def test_the_prior_is_recovered(name):
+    """Every row against exact latents counted the same way; KS, false alarms once in 100,000."""
+    process = open_process(name)
+    space = process.space
+    bank = sample(f"exact:{name}", rollouts=3000, length=400, seed=3)
+    kernels = process.sample_kernels(3000, numpy_stream(9, "test"))
+    from posteer.kernels import sample_chains
+    from posteer.randomness import torch_stream
+
+    generator = torch_stream(9, "test")
+    start = torch.randint(space.n_contexts, (3000,), generator=generator)
+    tail = sample_chains(space, kernels, start, 400 - space.order, generator)
+    counts = count_transitions(space, torch.cat([space.decode(start), tail], 1)).int()
+    exact = kernels_of_counts(metered(f"exact:{name}"), counts, "donor", 9)
+    for context in range(space.n_contexts):
+        for token in range(space.vocab_size):
+            _, p_value = two_sample_ks(bank.kernels[:, context, token], exact[:, context, token])
+            assert p_value > 1e-5 / 9
+
+
+def test_the_error_of_counting_shrinks_as_one_over_root_r():
+    """Distance of a rollout's frequency to where it ends, at order 0: the exponent is -1/2.
+
+    The end is 32 times as far, so its own error adds 1.6 %; 4,000 rollouts put the exponent's
+    standard error near 0.01.
+    """
+    bank = sample("exact:beta-bernoulli", rollouts=4000, length=4096, seed=1)
+    assert sorted(bank.snapshots) == [256, 512, 1024, 2048]
+    at = {128: sample("exact:beta-bernoulli", rollouts=4000, length=128, seed=1).counts}
+    at |= {256: bank.snapshots[256], 512: bank.snapshots[512]}
+    logs = []
+    for length, counts in at.items():
+        frequency = counts[:, 0, 1] / length
+        rest = (bank.counts[:, 0, 1] - counts[:, 0, 1]) / (4096 - length)
+        logs.append((math.log(length), 0.5 * math.log(float((frequency - rest).square().mean()))))
+    slope = (logs[2][1] - logs[0][1]) / (logs[2][0] - logs[0][0])
+    # rest is measured over 4096 - length tokens: var = p(1-p) (1/length + 1/(4096-length))
+    expected = 0.5 * math.log((1 / 512 + 1 / 3584) / (1 / 128 + 1 / 3968)) / math.log(4)
+    assert slope == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])
+@pytest.mark.parametrize("chunk", [1, 50, 64, 100])
+def test_a_rollout_is_the_same_in_any_chunk(name, chunk):
+    model = Metered(small(vocab=2)) if name == "small" else metered(name)
+    plan = DrawPlan(n_samples=100, rollout_length=30, seed=5)
+    if chunk == 1:
+        plan = DrawPlan(n_samples=10, rollout_length=30, seed=5)
+    whole = roll_out(model, plan, 0, plan.n_samples)
+    parts = draw_bank(model, plan, chunk=chunk)
+    assert torch.equal(whole.counts, parts.counts)
+    fewer = draw_bank(model, DrawPlan(n_samples=7, rollout_length=30, seed=5))
+    assert torch.equal(fewer.counts, whole.counts[:7])
+    assert not torch.equal(
+        draw_bank(model, DrawPlan(n_samples=7, rollout_length=30, seed=6)).counts, fewer.counts
+    )
+
+
+def test_a_shorter_rollout_begins_a_longer_one():
+    long = sample("exact:urn", rollouts=70, length=160, keep_tokens=True)
+    short = sample("exact:urn", rollouts=70, length=40, keep_tokens=True)
+    assert torch.equal(long.sequences[:, :40], short.sequences)
+    assert torch.equal(long.snapshots[40], short.counts)
+    assert torch.equal(long.counts, count_transitions(long.space, long.sequences.long()).int())
+
+
+def test_tokens_are_kept_only_when_asked_for_and_the_cost_is_counted():
+    bank = sample("exact:urn", rollouts=30, length=20)
+    assert bank.sequences is None
+    assert bank.tokens == 30 * 19, "the last token is drawn, not read"
+    model = Metered(small(vocab=2))
+    drawn = draw_bank(model, DrawPlan(n_samples=30, rollout_length=20))
+    assert drawn.tokens == model.queries.forward_tokens == BLOCK * 19, "a whole block is read"
+
+
+@pytest.mark.parametrize("context", ["0110", "1", "0000000"])
+def test_posterior_banks_follow_the_posterior(context):
+    """After observed tokens, rollouts of exact Bayes count as its posterior's own latents do."""
+    process = open_process("urn")
+    space = process.space
+    tokens = torch.tensor([int(symbol) for symbol in context])
+    bank = sample("exact:urn", rollouts=4000, length=300, context=context, seed=2)
+    posterior = process.posterior(count_transitions(space, tokens))
+    # moments of the rows: exact for the frequencies too, as E[frequency | latent] = latent
+    mean = posterior.concentration / posterior.concentration.sum(-1, keepdim=True)
+    visited = bank.counts.sum(-1) > 100
+    for row in range(2):
+        own = bank.kernels[visited[:, row], row, 1]
+        if visited[:, row].double().mean() > 0.99:  # else visits select latents
+            error = float(own.std()) / math.sqrt(len(own))
+            assert abs(float(own.mean()) - float(mean[row, 1])) < 5 * error + 0.003
+    last = int(tokens[-1])
+    first = bank.counts.sum((1, 2))
+    assert bool((first == 300).all()), "with a context the first token is a transition"
+    assert bank.origin.context == tuple(tokens.tolist())
+    law = float(posterior.predictive(torch.zeros(1, 2, 2).double(), tokens[-1:])[0, 1])
+    ones = sample(
+        "exact:urn", rollouts=4000, length=2, context=context, seed=2, keep_tokens=True
+    ).sequences[:, 0]
+    assert abs(float(ones.double().mean()) - law) < 5 * math.sqrt(law * (1 - law) / 4000)
+    assert 0 <= last <= 1
+
+
+# --- unvisited rows ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("treatment", TREATMENTS)
+def test_treatments_fill_unvisited_rows_and_nothing_else(treatment):
+    model = metered("exact:markov(vocab=3,order=1,concentration=0.05)")
+    counts = draw_bank(model, DrawPlan(n_samples=200, rollout_length=10)).counts
+    kernels = kernels_of_counts(model, counts, treatment, seed=1)
+    seen = counts.sum(-1) > 0
+    assert torch.equal(kernels[seen], (counts.double() / counts.sum(-1, keepdim=True))[seen])
+    filled = kernels[~seen]
+    assert len(filled) > 100
+    if treatment == "zero":
+        assert bool((filled == 0).all())
+        return
+    assert torch.allclose(filled.sum(-1), torch.ones(len(filled)).double())
+    if treatment in ("uniform", "predictive"):  # by symmetry the predictive is uniform here
+        assert torch.allclose(filled, torch.full_like(filled, 1 / 3))
+    if treatment == "donor":
+        rows = {tuple(row) for row in kernels[seen].tolist()}
+        assert all(tuple(row) in rows for row in filled.tolist())
+    assert torch.equal(kernels, kernels_of_counts(model, counts, treatment, seed=1))
+
+
+def test_a_row_that_nobody_visited_has_no_donor():
+    counts = torch.zeros(4, 2, 2, dtype=torch.int32)
+    counts[:, 0, 0] = 9
+    kernels = kernels_of_counts(metered("exact:urn"), counts, "donor", seed=0)
+    assert bool((kernels[:, 1] == 0.5).all())
+
+
+# --- any model that predicts ---------------------------------------------------------------------
+
+
+def polya(tokens):
+    ones = tokens.sum(-1, keepdim=True) + 0.5
+    p = ones / (tokens.shape[1] + 1)
+    return torch.cat([1 - p, p], -1)
+
+
+def test_a_function_is_enough_to_be_sampled():
+    """Polya's urn as a plain function draws the very rollouts of exact Bayes."""
+    model = FunctionModel(polya, vocab_size=2, order=0, name="polya")
+    bank = sample(model, rollouts=64, length=40)
+    assert torch.equal(bank.counts, sample("exact:beta-bernoulli", rollouts=64, length=40).counts)
+
+
+def test_a_function_in_a_file_is_a_model(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import torch\n"
+        "def fair(tokens):\n    return torch.full((len(tokens), 3), 1 / 3)\n"
+        "fair.vocab_size, fair.order = 3, 1\n"
+        "def bare(tokens):\n    return None\n"
+    )
+    bank = sample(f"{path}:fair", rollouts=64, length=600)
+    assert torch.allclose(bank.kernels, torch.full((64, 3, 3), 1 / 3).double(), atol=0.25)
+    with pytest.raises(InputError, match="neither a SequenceModel nor a function with vocab_size"):
+        open_model(f"{path}:bare")
+
+
+@pytest.mark.parametrize(
+    ("predict", "complaint"),
+    [
+        (lambda tokens: torch.full((len(tokens), 2), math.nan), "sum to 1"),
+        (lambda tokens: torch.full((len(tokens), 2), 0.4), "sum to 1"),
+        (lambda tokens: torch.tensor([[1.5, -0.5]]).expand(len(tokens), 2), "sum to 1"),
+        (lambda tokens: torch.full((len(tokens), 3), 1 / 3), "returned shape"),
+        (lambda tokens: 1 / 0, "raised ZeroDivisionError"),
+    ],
+)
+def test_functions_that_give_no_law_are_refused(predict, complaint, tmp_path):
+    model = FunctionModel(predict, vocab_size=2, order=0, name="broken")
+    with pytest.raises(InputError, match=f"broken.*{complaint}"):
+        sample(model, rollouts=10, length=10, out=tmp_path / "bank.safetensors")
+    assert not (tmp_path / "bank.safetensors").exists()
+
+
+class Sick:
+    """Exact Bayes until a token count, then what `fault` makes of its laws."""
+
+    def __init__(self, fault, after):
+        self.inner = open_model("exact:urn")
+        self.fault, self.after = fault, after
+        self.name, self.space, self.process = "sick", self.inner.space, None
+        self.fingerprint, self.max_length = "sick", None
+        self.batch_limit, self.batch_invariant = self.inner.batch_limit, lambda n: True
+        self.log_predictive = self.inner.log_predictive
+
+    def start(self, batch, capacity=16):
+        return SickState(self.inner.start(batch), 0, self)
+
+    def advance(self, state, tokens):
+        _, inner = self.inner.advance(state.inner, tokens)
+        after = SickState(inner, state.read + 1, self)
+        return after.log_probs, after
+
+
+class SickState:
+    def __init__(self, inner, read, model):
+        self.inner, self.read, self.model = inner, read, model
+
+    @property
+    def log_probs(self):
+        law = self.inner.log_probs
+        return self.model.fault(law) if self.read >= self.model.after else law
+
+    def select(self, rows):
+        return SickState(self.inner.select(rows), self.read, self.model)
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        (lambda law: law + math.nan, "not a number"),
+        (lambda law: law + 0.1, "sums to 1 only within 0.1"),
+    ],
+)
+@pytest.mark.parametrize("after", [3, 90])
+def test_laws_that_go_wrong_midway_stop_the_draw(fault, complaint, after, tmp_path):
+    out = tmp_path / "bank.safetensors"
+    with pytest.raises(InputError, match=complaint):
+        sample(Sick(fault, after), rollouts=10, length=100, out=out)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"rollouts": 1}, "at least 2"),
+        ({"length": 1}, "more than the order 1"),
+        ({"context": "012"}, "symbol '2'"),
+        ({"context": [0, 5]}, "symbol 5"),
+        ({"unvisited": "magic"}, "expected one of donor"),
+        ({"chunk": 0}, "chunk 0"),
+        ({"device": "tpu"}, "expected auto, cpu or cuda"),
+        ({"out": "/nowhere/at/all/bank"}, "there is no folder"),
+    ],
+)
+def test_bad_draws_are_refused(settings, complaint):
+    with pytest.raises(InputError, match=complaint):
+        sample("exact:urn", **{"rollouts": 10, "length": 10, **settings})
+
+
+def test_rollouts_longer_than_the_trained_positions_are_refused_at_once():
+    with pytest.raises(InputError, match="positions for 1999 tokens, so at most 2000"):
+        sample("urn", rollouts=10**6, length=2001)
+    with pytest.raises(InputError, match=r"after 4 observed.*at most 1996"):
+        sample("urn", rollouts=10, length=2000, context="0110")
+    model = Metered(small("learned", vocab=2, max_tokens=20))
+    assert len(draw_bank(model, DrawPlan(n_samples=5, rollout_length=20))) == 5
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_a_bank_comes_back_as_it_was(tmp_path):
+    out = tmp_path / "bank.safetensors"
+    bank = sample("exact:urn", rollouts=50, length=64, out=out, keep_tokens=True, context="01")
+    again = load_bank(out)
+    assert again.origin == bank.origin
+    assert again.space == ContextSpace(2, 1)
+    assert again.unvisited == "donor"
+    for name in ("kernels", "counts", "sequences"):
+        assert torch.equal(getattr(again, name), getattr(bank, name))
+    assert again.snapshots.keys() == bank.snapshots.keys() == {8, 16, 32}
+    assert bank.origin.process == "markov(vocab=2,order=1,concentration=0.5)"
+    assert [path.name for path in tmp_path.iterdir()] == ["bank.safetensors"]
+    before = out.stat().st_mtime_ns
+    sample("exact:urn", rollouts=50, length=64, out=out, keep_tokens=True, context="01")
+    assert out.stat().st_mtime_ns == before, "a finished draw is not repeated"
+    with pytest.raises(InputError, match="holds another draw"):
+        sample("exact:urn", rollouts=50, length=64, out=out, seed=1)
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, 1000, -9])
+def test_a_truncated_bank_is_refused(tmp_path, size):
+    out = tmp_path / "bank.safetensors"
+    sample("exact:urn", rollouts=50, length=64, out=out)
+    data = out.read_bytes()
+    out.write_bytes(data[:size])
+    with pytest.raises(InputError, match="cut short"):
+        load_bank(out)
+
+
+def test_altered_and_foreign_files_are_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    out = tmp_path / "bank.safetensors"
+    sample("exact:urn", rollouts=50, length=64, out=out)
+    data = bytearray(out.read_bytes())
+    data[-3] ^= 1
+    out.write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        load_bank(out)
+    save_file({"kernels": torch.ones(3, 2, 2)}, out)
+    with pytest.raises(InputError, match="not a bank"):
+        load_bank(out)
+    with pytest.raises(InputError, match="no such bank"):
+        load_bank(tmp_path / "nothing")
+
+
+def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path):
+    """Killed for real, twice, while chunks are being written; what was finished is not redone."""
+    arguments = ["--model", "exact:urn", "--rollouts", "400", "--length", "300", "--chunk", "10"]
+    out = tmp_path / "bank.safetensors"
+    command = [sys.executable, "-m", "posteer.cli", "sample", *arguments, "--out", str(out)]
+    parts = tmp_path / "bank.safetensors.parts"
+    for enough in (3, 8):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while len(list(parts.glob("[0-9]*.safetensors"))) < enough and process.poll() is None:
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not out.exists()
+    kept = {path: path.stat().st_mtime_ns for path in parts.glob("[0-9]*.safetensors")}
+    first = sorted(kept)[0]
+    first.write_bytes(first.read_bytes()[:50])  # a chunk that a crash of the machine cut short
+    ran = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    record = json.loads(ran.stdout)
+    assert record["rollouts"] == 400
+    assert record["tokens"] == 400 * 299
+    assert not parts.exists()
+    straight = sample("exact:urn", rollouts=400, length=300)
+    bank = load_bank(out)
+    assert torch.equal(bank.kernels, straight.kernels)
+    assert torch.equal(bank.counts, straight.counts)
+
+
+def test_an_unfinished_draw_with_other_settings_is_refused(tmp_path):
+    out = tmp_path / "bank.safetensors"
+
+    def stop(_what, done, _total):
+        if done > 500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sample("exact:urn", rollouts=40, length=50, out=out, chunk=5, progress=stop)
+    with pytest.raises(InputError, match="unfinished draw with other settings"):
+        sample("exact:urn", rollouts=40, length=50, out=out, seed=1)
+    kept = len(list((tmp_path / "bank.safetensors.parts").iterdir()))
+    assert kept >= 2
+    model = metered("exact:urn")
+    draw_bank(model, DrawPlan(n_samples=40, rollout_length=50), out, chunk=7)
+    assert model.queries.forward_tokens == (40 - 5 * kept) * 49

@@ -234,3 +234,60 @@ def test_shipped_models_are_listed_with_their_facts(capsys):
         assert facts["excess_risk"]["overall"] < 0.01
     main(["models"])
     assert "excess risk" in capsys.readouterr().out
+
+
+def test_sample_draws_a_bank_that_elicit_takes(tmp_path, capsys):
+    out = tmp_path / "bank.safetensors"
+    settings = ["--model", "exact:urn", "--rollouts", "200", "--length", "64", "--out", str(out)]
+    main(["sample", *settings, "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert record["rollouts"] == 200
+    assert record["tokens"] == 200 * 63
+    assert record["unvisited"] == "donor"
+    assert record["check"] is None
+    main(["sample", *settings])
+    assert "200 by rollouts of 64 tokens" in capsys.readouterr().out
+    main(["elicit", "--model", "exact:urn", "--bank", str(out), "--json"])
+    assert json.loads(capsys.readouterr().out)["method"] == "ppt-rb"
+
+
+def test_sample_checks_and_draws_a_figure(tmp_path, capsys):
+    figure = tmp_path / "check.svg"
+    settings = ["--model", "exact:urn", "--rollouts", "300", "--length", "64", "--check"]
+    settings += ["--effort", "0.2"]
+    main(["sample", *settings, "--figure", str(figure)])
+    printed = capsys.readouterr().out
+    assert "is exact:urn a Bayes filter of order 1?" in printed
+    assert "no deviation" in printed
+    assert figure.read_text().startswith("<?xml")
+    main(["sample", *settings, "--json"])
+    report = json.loads(capsys.readouterr().out)["check"]
+    assert set(report["p_values"]) == {"prior", "ranks", "martingale", "exchangeability"}
+    assert report["verdict"].startswith("no deviation")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "expected --out FILE for the bank, or --check"),
+        (["--figure", "x.svg", "--out", "b"], "give both"),
+        (["--check", "--figure", "x.gif"], "expected a name in .svg"),
+        (["--check", "--figure", "/nowhere/x.svg"], "no folder"),
+        (["--out", "b", "--length", "2001"], "at most 2000"),
+        (["--out", "b", "--context", "012"], "symbol '2'"),
+        (["--check", "--effort", "-1"], "must be positive"),
+        (["--out", "b", "--rollouts", "1"], "at least 2"),
+        (["--model", "nothing", "--out", "b"], "unknown model"),
+    ],
+)
+def test_bad_samples_are_refused(arguments, complaint, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert complaint in refused(capsys, "sample", *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bank_that_is_no_bank_is_refused(capsys, tmp_path):
+    path = tmp_path / "bank.safetensors"
+    path.write_bytes(b"nonsense")
+    assert "not a bank, or is cut short" in refused(capsys, "elicit", "--bank", str(path))
+    assert "no such bank" in refused(capsys, "elicit", "--bank", str(tmp_path / "none"))

@@ -104,6 +104,24 @@ def test_a_rollout_is_the_same_in_any_chunk(name, chunk):
     )
 
 
+def test_running_out_of_memory_halves_the_chunk(monkeypatch):
+    from posteer.latents import rollouts as module
+
+    plan = DrawPlan(n_samples=100, rollout_length=30)
+    whole = draw_bank(metered("exact:urn"), plan)
+    sizes = []
+
+    def tight(model, plan, first, count, report):
+        sizes.append(count)
+        if count > 20:
+            raise torch.OutOfMemoryError
+        return roll_out(model, plan, first, count, report)
+
+    monkeypatch.setattr(module, "roll_out", tight)
+    assert torch.equal(draw_bank(metered("exact:urn"), plan).counts, whole.counts)
+    assert sizes == [100, 50, 25, 13, 13, 13, 13, 13, 13, 13, 9]
+
+
 def test_a_shorter_rollout_begins_a_longer_one():
     long = sample("exact:urn", rollouts=70, length=160, keep_tokens=True)
     short = sample("exact:urn", rollouts=70, length=40, keep_tokens=True)

@@ -184,7 +184,7 @@ def cell_table(records: list[dict[str, str]]) -> list[str]:
             f"| {j.value:.2f} ({j.standard_error:.2f}) "
             f"| {_mean_and_error(by_reading[PAPERS_READING])} "
             f"| {_mean_and_error(by_reading[DEFAULT_READING])} "
-            f"| {optimum:.2f} | {note} |"
+            f"| {'' if math.isnan(optimum) else f'{optimum:.2f}'} | {note} |"
         )
     return lines
 

@@ -117,7 +117,8 @@ def draw_bank(
     chunk: int | None = None,
     progress: Progress | None = None,
 ) -> LatentBank:
-    """Roll out and count, `chunk` rollouts at a time (as many as the memory takes by default).
+    """Roll out and count, `chunk` rollouts at a time (as many as the memory takes by default, and
+    fewer once it turns out to take less).
 
     With `out`, finished chunks are kept beside it: the same call goes on after an interruption and
     returns the finished bank if it is there already.
@@ -137,7 +138,8 @@ def draw_bank(
         plan.n_samples,
     )
     require(part >= 1, f"chunk {chunk}: expected at least 1 rollout")
-    for first, count in store.missing(plan.n_samples, part):
+    while (gap := next(store.missing(plan.n_samples, part), None)) is not None:
+        first, count = gap
 
         def report(done: int, first: int = first, count: int = count) -> None:
             if progress is not None:
@@ -145,7 +147,14 @@ def draw_bank(
                 progress("rolling out", all_done, plan.n_samples * plan.rollout_length)
 
         began = time.perf_counter(), model.queries.forward_tokens
-        rollouts = roll_out(model, plan, first, count, report)
+        try:
+            rollouts = roll_out(model, plan, first, count, report)
+        except torch.OutOfMemoryError:
+            if part == 1:
+                raise
+            part = (part + 1) // 2  # a rollout is the same in any chunk: go on with smaller ones
+            torch.cuda.empty_cache()
+            continue
         spent = model.queries.forward_tokens - began[1]
         store.keep(first, count, rollouts, time.perf_counter() - began[0], spent)
     rollouts, seconds, spent = store.all(plan)

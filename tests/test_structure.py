@@ -15,7 +15,7 @@ LAYERS = [
     ["kernels"],
     ["processes"],
     ["utilities"],
-    ["models"],
+    ["models", "objectives"],
     ["problem", "prompt_classes", "training"],
     ["latents"],
     ["evaluation"],

@@ -16,11 +16,12 @@ from posteer.evaluation import PromptLandscape, expected_utility, landscape
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, SequenceModel, open_model
-from posteer.problem import Answer, Problem, Progress, parse_prompt
-from posteer.search import exhaustive
+from posteer.objectives import open_goal
+from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
+from posteer.search import exhaustive, gcg, prefixes, simple
 from posteer.spec import Spec, parse_spec
 from posteer.steering import ppt
-from posteer.utilities import Utility, open_utility
+from posteer.utilities import Utility
 
 
 @runtime_checkable
@@ -35,6 +36,13 @@ METHODS: dict[str, Callable[[Spec], Method]] = {
     "ppt-rb": ppt.from_spec,
     "ppt-analytic": ppt.from_spec,
     "ppt-rb-analytic": ppt.from_spec,
+    "gcg": gcg.from_spec,
+    "coordinate": simple.coordinate_from_spec,
+    "random": simple.random_from_spec,
+    "beam": simple.beam_from_spec,
+    "simplex-pt": prefixes.from_spec,
+    "real-pt": prefixes.from_spec,
+    "soft-pt": prefixes.from_spec,
     "exhaustive": exhaustive.from_spec,
 }
 
@@ -99,6 +107,7 @@ class Elicitation:
     exact: bool = field(repr=False)
     vocab_size: int = field(repr=False)
     n_prompts: int | None = field(repr=False)
+    history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)
     ess_history: list[float] = field(default_factory=list, repr=False)
 
@@ -108,7 +117,7 @@ class Elicitation:
 
 
 def _public(record: Any) -> dict[str, Any]:
-    hidden = {"exact", "vocab_size", "n_prompts", "surrogate_history", "ess_history"}
+    hidden = {"exact", "vocab_size", "n_prompts", "history", "surrogate_history", "ess_history"}
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in vars(record).items()
@@ -126,6 +135,7 @@ def elicit(
     seed: int = 0,
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
+    max_model_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Elicitation:
     """Find a hard prompt that steers a model.
@@ -145,6 +155,7 @@ def elicit(
         seeds=[seed],
         bank=bank,
         allow_mismatch=allow_mismatch,
+        max_model_tokens=max_model_tokens,
         progress=progress,
     )[0]
 
@@ -159,14 +170,17 @@ def elicit_many(
     seeds: Sequence[int] = (0,),
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
+    max_model_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Every utility with every seed, as one batch; utilities vary slowest."""
     metered = Metered(open_model(model) if isinstance(model, str) else model)
     require(len(utilities) > 0 and len(seeds) > 0, "expected at least one utility and one seed")
-    opened = [open_utility(given, metered.space) for given in utilities]
+    opened = [open_goal(given, metered.space) for given in utilities]
     problems = [
-        Problem(metered, utility, length, horizon, seed) for utility in opened for seed in seeds
+        Problem(metered, utility, length, horizon, seed, max_model_tokens)
+        for utility in opened
+        for seed in seeds
     ]
     method = default_method(metered, bank) if method is None else method
     solver = open_method(method) if isinstance(method, str) else method
@@ -231,6 +245,7 @@ def _judge(
         exact=judged.exact,
         vocab_size=problem.model.space.vocab_size,
         n_prompts=None if among is None else among.n_prompts,
+        history=answer.history,
         surrogate_history=answer.surrogate_history,
         ess_history=answer.ess_history,
     )
@@ -272,7 +287,7 @@ def judge(
     1
     """
     opened = open_model(model) if isinstance(model, str) else model
-    chosen = open_utility(utility, opened.space)
+    chosen = open_goal(utility, opened.space)
     vocab_size = opened.space.vocab_size
     tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
     judged = expected_utility(opened, chosen, tokens[None], horizon, seed=seed)

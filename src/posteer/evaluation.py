@@ -18,6 +18,8 @@ from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace, count_transitions
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
+from posteer.models.tree import tree_size
+from posteer.objectives import ForwardCrossEntropy, Objective, objective_of
 from posteer.problem import Progress
 from posteer.prompt_classes import prompt_classes
 from posteer.randomness import torch_stream
@@ -26,6 +28,12 @@ from posteer.utilities.base import Utility, all_sequences
 
 ENUMERABLE_CONTINUATIONS = 2**16
 """Continuations of a prompt up to which its expected utility is enumerated."""
+
+NODES_IN_ONE_PASS = 256
+"""Nodes of a continuation tree up to which a transformer reads it behind one mask."""
+
+TOKENS_AT_ONCE = 2**15
+"""Tokens in one such pass: activations of a hundred megabytes or so."""
 
 LEAVES_AT_ONCE = 2**20
 """Prompts x continuations that are enumerated together."""
@@ -50,7 +58,7 @@ class Evaluation:
 
 def expected_utility(
     model: SequenceModel,
-    utility: Utility,
+    utility: Utility | ForwardCrossEntropy,
     prompts: Int[Tensor, "B m"],
     horizon: int,
     *,
@@ -67,17 +75,14 @@ def expected_utility(
     _require_possible(model, prompts)
     contexts = _utility_contexts(model.space, utility, prompts)
     if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
-        n_leaves = model.space.vocab_size ** (horizon - 1)
-        part = max(
-            1, min(model.batch_limit(prompts.shape[1] + horizon), LEAVES_AT_ONCE) // n_leaves
-        )
-        value = torch.cat(
-            [
-                _enumerate(model, utility, _read(model, some), at, horizon)
-                for some, at in zip(prompts.split(part), contexts.split(part), strict=True)
-            ]
-        )
+        objective = objective_of(utility, model.space.vocab_size, horizon)
+        value = objective.of_laws(continuation_laws(model, prompts, horizon), contexts)
         return Evaluation(value, torch.zeros_like(value), exact=True)
+    if isinstance(utility, ForwardCrossEntropy):
+        raise InputError(
+            f"{utility.name} needs every continuation: {model.space.vocab_size}**{horizon} are too "
+            "many to enumerate"
+        )
     results = []
     for row, prompt in enumerate(prompts):
         generator = torch_stream(seed, "evaluation", row)
@@ -119,7 +124,7 @@ def _require_possible(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> None
 
 
 def _utility_contexts(
-    space: ContextSpace, utility: Utility, prompts: Int[Tensor, "B m"]
+    space: ContextSpace, utility: Utility | ForwardCrossEntropy, prompts: Int[Tensor, "B m"]
 ) -> Int[Tensor, "B"]:
     return ContextSpace(space.vocab_size, utility.order).suffix(prompts)
 
@@ -131,22 +136,54 @@ def _read(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
     return state
 
 
-def _enumerate(
-    model: SequenceModel, utility: Utility, state: Any, contexts: Int[Tensor, "B"], horizon: int
-) -> Float[Tensor, "B"]:
+def continuation_laws(
+    model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
+) -> Float[Tensor, "B Y"]:
+    """Log-probabilities of all continuations of each prompt, in float64.
+
+    A transformer reads a prompt and the tree of its continuations in one pass; any other model is
+    led through the tree level by level. Both read each node once.
+    """
+    length, vocab = prompts.shape[1], model.space.vocab_size
+    inner = model.inner if isinstance(model, Metered) else model
+    n_nodes = tree_size(vocab, horizon)
+    in_one_pass = hasattr(inner, "continuation_log_probs") and n_nodes <= NODES_IN_ONE_PASS
+    if in_one_pass:
+        part = max(1, TOKENS_AT_ONCE // (length + n_nodes + 1))
+    else:
+        limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
+        part = max(1, limit // vocab ** (horizon - 1))
+    laws, at = [], 0
+    while at < len(prompts):
+        some = prompts[at : at + part]
+        try:
+            if in_one_pass:
+                law = model.continuation_log_probs(some, horizon)  # type: ignore[attr-defined]
+            else:
+                law = _by_levels(model, _read(model, some), len(some), horizon)
+        except torch.OutOfMemoryError:
+            if part == 1:
+                raise
+            part = (part + 1) // 2
+            torch.cuda.empty_cache()
+            continue
+        laws.append(law.double().cpu())
+        at += len(some)
+    return torch.cat(laws)
+
+
+def _by_levels(
+    model: SequenceModel, state: Any, n_prompts: int, horizon: int
+) -> Float[Tensor, "B Y"]:
     """Expand all continuations of all histories one level at a time."""
-    vocab, n_prompts = model.space.vocab_size, len(contexts)
+    vocab = model.space.vocab_size
     log_probability = state.log_probs
     for depth in range(1, horizon):
         n_nodes = n_prompts * vocab ** (depth - 1)
         children = torch.arange(n_nodes).repeat_interleave(vocab)
         law, state = model.advance(state.select(children), torch.arange(vocab).repeat(n_nodes))
         log_probability = (log_probability.flatten()[:, None] + law).view(n_prompts, -1)
-    continuations = all_sequences(vocab, horizon)
-    values = utility(
-        continuations.expand(n_prompts, -1, -1), contexts[:, None].expand(-1, len(continuations))
-    )
-    return (log_probability.double().exp() * values).sum(-1)
+    return log_probability
 
 
 def _roll_out(
@@ -186,7 +223,7 @@ class PromptLandscape:
 
 def landscape(
     model: SequenceModel,
-    utility: Utility,
+    utility: Utility | ForwardCrossEntropy,
     length: int,
     horizon: int,
     progress: Progress | None = None,
@@ -196,9 +233,10 @@ def landscape(
     n_continuations = model.space.vocab_size**horizon
     if n_continuations > ENUMERABLE_CONTINUATIONS:
         return None
+    objective = objective_of(utility, model.space.vocab_size, horizon)
     part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // n_continuations)
     if isinstance(inner, ExactModel):
-        return _landscape_of_classes(model, inner, utility, length, horizon, part, progress)
+        return _landscape_of_classes(model, inner, objective, length, horizon, part, progress)
     if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
         return None
     prompts = all_sequences(model.space.vocab_size, length)
@@ -218,7 +256,7 @@ def _report(progress: Progress | None, values: list[Tensor], total: int) -> None
 def _landscape_of_classes(
     model: SequenceModel,
     exact: ExactModel,
-    utility: Utility,
+    objective: Objective,
     length: int,
     horizon: int,
     part: int,
@@ -229,7 +267,7 @@ def _landscape_of_classes(
     Prompts that no latent can emit are left out.
     """
     space = exact.space
-    classes = prompt_classes(space, length, max(utility.order, space.order))
+    classes = prompt_classes(space, length, max(objective.order, space.order))
     if classes is None or len(classes) * space.vocab_size**horizon > ENUMERABLE_LEAVES:
         return None
     possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
@@ -238,8 +276,9 @@ def _landscape_of_classes(
     for rows in kept.split(part):
         last = classes.last[rows]
         state = exact.resume(classes.counts[rows].double(), last % space.n_contexts)
-        contexts = last % space.vocab_size**utility.order
-        values.append(_enumerate(model, utility, state, contexts, horizon))
+        contexts = last % space.vocab_size**objective.order
+        law = _by_levels(model, state, len(rows), horizon)
+        values.append(objective.of_laws(law, contexts))
         _report(progress, values, len(kept))
     value = torch.cat(values)
     sizes = [classes.sizes[row] for row in kept.tolist()]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from posteer.errors import require
+from posteer.errors import InputError, require
 from posteer.models.base import Metered, QueryCount
+from posteer.objectives import ForwardCrossEntropy
 from posteer.shapes import Int
 from posteer.utilities.base import Utility
 
@@ -19,17 +20,23 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful."""
+    """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful.
+
+    `max_model_tokens` bounds what a search may ask of the model, forward and backward together.
+    """
 
     model: Metered
-    utility: Utility
+    utility: Utility | ForwardCrossEntropy
     length: int
     horizon: int
     seed: int
+    max_model_tokens: int | None = None
 
     def __post_init__(self) -> None:
         space = self.model.space
         require(self.horizon >= 1, f"horizon {self.horizon}: expected at least 1")
+        budget = self.max_model_tokens
+        require(budget is None or budget >= 1, f"budget of {budget} model tokens: expected some")
         require(self.horizon <= 10_000, f"horizon {self.horizon}: expected at most 10000")
         require(self.length <= 1_000_000, f"length {self.length}: expected at most 1000000")
         require(
@@ -43,9 +50,30 @@ class Problem:
         )
 
     @property
+    def expected(self) -> Utility:
+        """The goal as a utility, for methods whose surrogate is the mean of one."""
+        if isinstance(self.utility, ForwardCrossEntropy):
+            raise InputError(
+                f"{self.utility.name} is no expected utility, which is what PPT ascends: use gcg, "
+                "coordinate, beam, random, exhaustive or a prefix method"
+            )
+        return self.utility
+
+    @property
     def order(self) -> int:
         """The order at which both the latents and the utility are kernels over contexts."""
         return max(self.model.space.order, self.utility.order)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A moment of a search: its best value, the prompts it just tried, all it has spent so far."""
+
+    value: float
+    candidates: int
+    forward_tokens: int
+    backward_tokens: int
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +92,7 @@ class Answer:
     pareto_k: float | None = None
     steps: int | None = None
     stop_reason: str | None = None
+    history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)
     ess_history: list[float] = field(default_factory=list, repr=False)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
+from posteer.models.tree import tree_size
 from posteer.processes import Process
 from posteer.shapes import Float, Int
 
@@ -117,6 +118,45 @@ class Metered:
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         return self.inner.start(batch, capacity)
+
+    @property
+    def gives_gradients(self) -> bool:
+        """Whether the model can be differentiated in one-hot inputs."""
+        return hasattr(self.inner, "continuation_log_probs_of_rows")
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether the model can predict all continuations of a prompt in one pass."""
+        return hasattr(self.inner, "continuation_log_probs")
+
+    def continuation_log_probs(
+        self, prompts: Int[Tensor, "B m"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        self.queries.forward_tokens += len(prompts) * self.tokens_of(prompts.shape[1], horizon)
+        law: Tensor = self.inner.continuation_log_probs(prompts, horizon)  # type: ignore[attr-defined]
+        return law
+
+    def continuation_log_probs_of_rows(
+        self, rows: Float[Tensor, "B m V"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """One pass forward and, as it is asked for gradients, one back."""
+        return self._both_ways("rows", rows, horizon)
+
+    def continuation_log_probs_of_embeddings(
+        self, embedded: Float[Tensor, "B m W"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        return self._both_ways("embeddings", embedded, horizon)
+
+    def _both_ways(self, what: str, prompts: Tensor, horizon: int) -> Tensor:
+        spent = len(prompts) * self.tokens_of(prompts.shape[1], horizon)
+        self.queries.forward_tokens += spent
+        self.queries.backward_tokens += spent
+        law: Tensor = getattr(self.inner, f"continuation_log_probs_of_{what}")(prompts, horizon)
+        return law
+
+    def tokens_of(self, length: int, horizon: int) -> int:
+        """Tokens that the law of all continuations of one prompt takes to read."""
+        return length + tree_size(self.space.vocab_size, horizon)
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         self.queries.forward_tokens += tokens.numel()

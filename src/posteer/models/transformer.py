@@ -20,8 +20,9 @@ from torch.nn import functional
 
 from posteer.errors import require
 from posteer.kernels import ContextSpace
+from posteer.models.tree import ContinuationTree, continuation_tree
 from posteer.processes import Process
-from posteer.shapes import Float, Int
+from posteer.shapes import Bool, Float, Int
 
 Positions = Literal["none", "learned"]
 
@@ -63,9 +64,14 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+    def forward(
+        self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
+    ) -> Float[Tensor, "B T W"]:
+        """Causal, or as the mask says."""
         query, key, value = self._project(x)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None
+        )
         return self.out(mixed.transpose(1, 2).flatten(2))
 
     def extend(
@@ -116,8 +122,10 @@ class Block(nn.Module):
         self.up = nn.Linear(shape.width, shape.feedforward)
         self.down = nn.Linear(shape.feedforward, shape.width)
 
-    def forward(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
-        return self.feed(x + self.attention(self.attention_norm(x)))
+    def forward(
+        self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
+    ) -> Float[Tensor, "B T W"]:
+        return self.feed(x + self.attention(self.attention_norm(x), mask))
 
     def extend(
         self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
@@ -162,9 +170,32 @@ class Transformer(nn.Module):
 
     def logits_of_rows(self, rows: Float[Tensor, "B T V"]) -> Float[Tensor, "B T1 V"]:
         """As `forward`, from distributions over tokens: what gradients in one-hot inputs need."""
-        weight = self.tokens.weight
-        bos = weight[self.shape.vocab_size].expand(len(rows), 1, -1)
-        return self.logits(torch.cat([bos, rows @ weight[: self.shape.vocab_size]], 1))
+        return self.logits(self._after_bos(self.embed(rows)))
+
+    def embed(self, rows: Float[Tensor, "B T V"]) -> Float[Tensor, "B T W"]:
+        """Mixtures of token embeddings; one-hot rows are tokens."""
+        return rows @ self.tokens.weight[: self.shape.vocab_size]
+
+    def _after_bos(self, embedded: Float[Tensor, "B T W"]) -> Float[Tensor, "B T1 W"]:
+        bos = self.tokens.weight[self.shape.vocab_size].expand(len(embedded), 1, -1)
+        return torch.cat([bos, embedded], 1)
+
+    def tree_log_probs(
+        self, embedded: Float[Tensor, "B m W"], tree: ContinuationTree
+    ) -> Float[Tensor, "B Y"]:
+        """Log-probabilities of all continuations of embedded prompts, in one pass."""
+        n, prefix = len(embedded), embedded.shape[1] + 1
+        nodes = self.tokens(tree.tokens.to(embedded.device)).expand(n, -1, -1)
+        x = torch.cat([self._after_bos(embedded), nodes], 1)
+        if self.positions is not None:
+            self.require_positions(prefix + tree.horizon - 1)
+            places = torch.cat([torch.arange(prefix), prefix - 1 + tree.depths])
+            x = x + self.positions.weight[places.to(x.device)]
+        mask = tree.mask(prefix, x.device)
+        for block in self.blocks:
+            x = block(x, mask)
+        logits = self.head(self.norm(x[:, prefix - 1 :]))
+        return tree.join(logits.float().log_softmax(-1))
 
     def logits(self, x: Float[Tensor, "B T1 W"]) -> Float[Tensor, "B T1 V"]:
         if self.positions is not None:
@@ -287,6 +318,29 @@ class TransformerModel:
         """Differentiable in `rows`, which are one-hot for hard prompts."""
         logits = self.network.logits_of_rows(rows.to(self._like))
         return logits.float().log_softmax(-1)
+
+    @torch.no_grad()
+    def continuation_log_probs(
+        self, prompts: Int[Tensor, "B m"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Every continuation of every prompt; prompts are read once."""
+        tree = continuation_tree(self.space.vocab_size, horizon)
+        return self.network.tree_log_probs(self.network.tokens(prompts.to(self.device)), tree)
+
+    def continuation_log_probs_of_rows(
+        self, rows: Float[Tensor, "B m V"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Differentiable in `rows`: one-hot for hard prompts, distributions or any numbers."""
+        return self.continuation_log_probs_of_embeddings(
+            self.network.embed(rows.to(self._like)), horizon
+        )
+
+    def continuation_log_probs_of_embeddings(
+        self, embedded: Float[Tensor, "B m W"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Differentiable in the embeddings of the prompt's tokens."""
+        tree = continuation_tree(self.space.vocab_size, horizon)
+        return self.network.tree_log_probs(embedded.to(self._like), tree)
 
     @torch.no_grad()
     def start(self, batch: int, capacity: int = 16) -> Any:

@@ -110,7 +110,7 @@ class PosteriorPrefixTuning:
     def _require_exact_mean(self, problem: Problem) -> None:
         vocab = problem.model.space.vocab_size
         require(
-            has_exact_mean(problem.utility, vocab, problem.horizon),
+            has_exact_mean(problem.expected, vocab, problem.horizon),
             f"{problem.utility.name} has no exact mean at horizon {problem.horizon} "
             f"({vocab}**{problem.horizon} continuations): use --method ppt or ppt-analytic",
         )
@@ -209,7 +209,7 @@ class PosteriorPrefixTuning:
             return SingleRollouts(
                 space,
                 latents,
-                [problem.utility for problem, _ in runs],
+                [problem.expected for problem, _ in runs],
                 runs[0][0].horizon,
                 [
                     torch_stream(problem.seed, "ppt-rollouts", device=latents.device)
@@ -217,7 +217,7 @@ class PosteriorPrefixTuning:
                 ],
             )
         means = [
-            utility_of_kernels(problem.utility, space, bank.kernels, problem.horizon)
+            utility_of_kernels(problem.expected, space, bank.kernels, problem.horizon)
             for problem, bank in runs
         ]
         return ExactMeans(torch.stack(means).transpose(1, 2).contiguous().to(latents.device))
@@ -249,7 +249,7 @@ class PosteriorPrefixTuning:
         if bank is None:
             return None, None
         latents = latents_last(bank.kernels)[None]
-        exact = has_exact_mean(problem.utility, space.vocab_size, problem.horizon)
+        exact = has_exact_mean(problem.expected, space.vocab_size, problem.horizon)
         source = replace(self, exact_means=exact)._integrand_source(
             space, [(problem, bank)], latents
         )

@@ -1,0 +1,204 @@
+"""What direct searches share: values and gradients of many runs' prompts at once, and their cost.
+
+Runs are (utility, seed) pairs on one model. Prompts of different runs are read in the same passes,
+each charged to its own run, and no run is ever charged past its budget.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from posteer.errors import InputError, require
+from posteer.evaluation import (
+    ENUMERABLE_CONTINUATIONS,
+    TOKENS_AT_ONCE,
+    check_prompts,
+    continuation_laws,
+)
+from posteer.kernels import ContextSpace
+from posteer.models.base import QueryCount
+from posteer.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
+from posteer.problem import Answer, Problem, Step
+from posteer.randomness import torch_stream
+from posteer.shapes import Float, Int
+
+
+@dataclass
+class Run:
+    """One run's best prompt so far, what it has spent, and its history."""
+
+    problem: Problem
+    spent: QueryCount = field(default_factory=QueryCount)
+    history: list[Step] = field(default_factory=list)
+    best: float = -torch.inf
+    prompt: Int[Tensor, "m"] | None = None
+    stop_reason: str = "step-limit"
+
+    @property
+    def left(self) -> float:
+        """Model tokens it may still spend."""
+        budget = self.problem.max_model_tokens
+        used = self.spent.forward_tokens + self.spent.backward_tokens
+        return torch.inf if budget is None else budget - used
+
+    def offer(self, value: float, prompt: Int[Tensor, "m"]) -> bool:
+        """Keep the prompt if it is the best yet; value and prompt always belong together."""
+        if value <= self.best:
+            return False
+        self.best, self.prompt = value, prompt.clone()
+        return True
+
+    def answer(self, **figures: float | int | None) -> Answer:
+        if self.prompt is None:
+            raise InputError(
+                f"a budget of {self.problem.max_model_tokens} model tokens does not pay for one "
+                f"prompt: expected at least {self._price_of_one}"
+            )
+        return Answer(
+            self.prompt,
+            QueryCount(self.spent.forward_tokens, self.spent.backward_tokens),
+            steps=len(self.history),
+            stop_reason=self.stop_reason,
+            history=self.history,
+            **figures,  # type: ignore[arg-type]
+        )
+
+    @property
+    def _price_of_one(self) -> int:
+        return self.problem.model.tokens_of(self.problem.length, self.problem.horizon)
+
+
+class Field:
+    """The runs of a batch on one model, length and horizon."""
+
+    def __init__(self, problems: Sequence[Problem], method: str, gradients: bool = False) -> None:
+        first = problems[0]
+        self.model, self.length, self.horizon = first.model, first.length, first.horizon
+        self.vocab = self.model.space.vocab_size
+        self.runs = [Run(problem) for problem in problems]
+        require(
+            self.vocab**self.horizon <= ENUMERABLE_CONTINUATIONS,
+            f"{method}: {self.vocab}**{self.horizon} continuations are too many to enumerate",
+        )
+        if gradients and not self.model.gives_gradients:
+            raise InputError(
+                f"{method} needs gradients and {self.model.name} gives none: use ppt-rb, "
+                "coordinate, beam, random or exhaustive"
+            )
+        objectives: dict[int, ExpectedUtility | ForwardCrossEntropy] = {}
+        for problem in problems:
+            key = id(problem.utility)
+            if key not in objectives:
+                objectives[key] = objective_of(problem.utility, self.vocab, self.horizon)
+        self.objectives = [objectives[id(problem.utility)] for problem in problems]
+        self.started = time.perf_counter()
+
+    @property
+    def price(self) -> int:
+        """Forward tokens of one prompt."""
+        return self.price_of(self.length)
+
+    def price_of(self, length: int) -> int:
+        return self.model.tokens_of(length, self.horizon)
+
+    def affordable(self, run: int, wanted: int, price: int | None = None) -> int:
+        """How many of so many prompts the run can still pay for."""
+        left = self.runs[run].left
+        return (
+            wanted if math.isinf(left) else min(wanted, max(0, int(left) // (price or self.price)))
+        )
+
+    def random_prompts(self, runs: Sequence[int], purpose: str, n: int = 1) -> Int[Tensor, "B n m"]:
+        """Uniform prompts, `n` for each run, from the run's own seed."""
+        return torch.stack(
+            [
+                torch.randint(
+                    self.vocab,
+                    (n, self.length),
+                    generator=torch_stream(self.runs[run].problem.seed, purpose),
+                )
+                for run in runs
+            ]
+        )
+
+    def values(self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]) -> Float[Tensor, "K"]:
+        """The exact objective of each prompt under its run's goal, charged to the run."""
+        if len(prompts) == 0:
+            return torch.zeros(0, dtype=torch.float64)
+        check_prompts(self.model.space, prompts)
+        for run, n in zip(*runs.unique(return_counts=True), strict=True):
+            self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
+        laws = continuation_laws(self.model, prompts, self.horizon)
+        return self.of_laws(runs, prompts, laws)
+
+    def of_laws(
+        self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"], laws: Float[Tensor, "K Y"]
+    ) -> Float[Tensor, "K"]:
+        """Goals of laws; the prompts say in which context a continuation starts."""
+        by_objective: dict[int, list[int]] = {}
+        for row, run in enumerate(runs.tolist()):
+            by_objective.setdefault(id(self.objectives[run]), []).append(row)
+        parts, order = [], []
+        for rows in by_objective.values():
+            objective = self.objectives[int(runs[rows[0]])]
+            contexts = ContextSpace(self.vocab, objective.order).suffix(prompts[rows].cpu())
+            parts.append(objective.of_laws(laws[rows], contexts))
+            order += rows
+        places = torch.tensor(order, device=laws.device).argsort()
+        return torch.cat(parts)[places]
+
+    def gradients(
+        self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]
+    ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K m V"]]:
+        """Objective and its gradient in the one-hot prompt, charged forward and back."""
+        size = max(1, TOKENS_AT_ONCE // (2 * (self.price + 1)))
+        values, slopes, at = [], [], 0
+        while at < len(prompts):
+            some, own = prompts[at : at + size], runs[at : at + size]
+            rows = torch.nn.functional.one_hot(some, self.vocab).float().requires_grad_()
+            try:
+                laws = self.model.continuation_log_probs_of_rows(rows, self.horizon)
+                value = self.of_laws(own, some, laws)
+                (slope,) = torch.autograd.grad(value.sum(), rows)
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise
+                size = (size + 1) // 2
+                torch.cuda.empty_cache()
+                continue
+            values.append(value.detach().cpu())
+            slopes.append(slope.double().cpu())
+            at += len(some)
+        for run, n in zip(*runs.unique(return_counts=True), strict=True):
+            spent = self.runs[int(run)].spent
+            spent.forward_tokens += int(n) * self.price
+            spent.backward_tokens += int(n) * self.price
+        return torch.cat(values), torch.cat(slopes)
+
+    def record(self, run: int, candidates: int) -> None:
+        """One line of a run's history: where it stands and what it has spent."""
+        own = self.runs[run]
+        own.history.append(
+            Step(
+                value=own.best,
+                candidates=candidates,
+                forward_tokens=own.spent.forward_tokens,
+                backward_tokens=own.spent.backward_tokens,
+                seconds=time.perf_counter() - self.started,
+            )
+        )
+
+
+def grouped(problems: list[Problem]) -> list[list[int]]:
+    """Indices of problems that can be searched as one batch."""
+    groups: dict[tuple[int, int, int], list[int]] = {}
+    for index, problem in enumerate(problems):
+        key = (id(problem.model), problem.length, problem.horizon)
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())

@@ -13,6 +13,7 @@ from posteer.latents import DrawPlan, draw_analytic, draw_bank, sample
 from posteer.latents.checks import CheckSettings, check_filter
 from posteer.latents.checks.exchangeability import check_exchangeability, swap_blocks
 from posteer.latents.checks.martingale import check_martingale
+from posteer.latents.checks.prior import check_prior
 from posteer.latents.checks.ranks import check_ranks
 from posteer.latents.checks.reference import reference
 from posteer.latents.checks.statistics import (
@@ -41,19 +42,29 @@ def test_exact_bayes_raises_no_alarm(name):
     model = Metered(open_model(name))
     bank = draw_bank(model, DrawPlan(n_samples=1000, rollout_length=200, seed=4))
     report = check_filter(model, bank, SMALL)
-    assert min(report.p_values.values()) * 4 > 0.001, report.p_values
+    assert min(report.p_values.values()) * 3 > 0.001, report.p_values
     assert report.verdict.startswith("no deviation")
-    assert set(report.p_values) == {"prior", "ranks", "martingale", "exchangeability"}
-    assert report.exchangeability.largest < 1e-9
-    assert report.convergence.slope.value == pytest.approx(-0.5, abs=0.1)
+    assert report.verdict.endswith("exchangeable to rounding")
+    assert set(report.p_values) == {"prior", "ranks", "martingale"}
+    assert report.exchangeability.moved > 0.5 * report.exchangeability.sequences
+    settled = report.convergence
+    assert settled.slope.low - 0.1 < settled.exact_slope < settled.slope.high + 0.1
     json.dumps(report.to_json(), allow_nan=False)
 
 
-@pytest.mark.parametrize("name", EXACT[:3])
+STICKY = "exact:mixture([[0.995,0.005],[1.0,0.0]],[[0.96,0.04],[0.0,1.0]])"
+
+
+@pytest.mark.parametrize("name", [*EXACT[1:], STICKY])
 def test_false_alarms_are_as_rare_as_stated(name):
     """40 seeds: at most 2 p-values below 1 % each has a chance of 0.7 % to be exceeded."""
     model = open_model(name)
-    drift = [check_martingale(model, rollouts=200, length=64, seed=s).p_value for s in range(40)]
+    drift = [
+        check_martingale(
+            model, rollouts=200, length=64, seed=s, independent_rows="mixture" not in name
+        ).p_value
+        for s in range(40)
+    ]
     ranks = [
         check_ranks(
             model, model.process, simulations=64, draws=15, observed=8, future=16, seed=s
@@ -99,12 +110,14 @@ def test_a_filter_of_another_prior_is_coherent_but_not_calibrated():
     bank = draw_bank(Metered(model), DrawPlan(n_samples=1000, rollout_length=200))
     report = check_filter(model, bank, CheckSettings(effort=2.0, length=64, future=24))
     assert report.prior.p_value < 1e-6
-    assert report.ranks.p_value < 0.01
+    assert report.ranks.p_value < 0.003
     assert report.martingale.p_value > 0.001
-    assert report.exchangeability.p_value == 1.0
-    assert report.verdict == "deviates from a Bayes filter of order 1: prior, ranks"
+    assert report.exchangeability.exact
+    assert report.verdict == (
+        "deviates from a Bayes filter of order 1: prior, ranks; exchangeable to rounding"
+    )
     worst = max(report.prior.rows, key=lambda row: row.wasserstein)
-    assert worst.wasserstein > worst.wasserstein_exact.high
+    assert worst.wasserstein > max(worst.wasserstein_exact)
 
 
 def forgetful(tokens):
@@ -125,14 +138,16 @@ def boastful(tokens):
 def test_a_fading_memory_is_not_exchangeable():
     model = FunctionModel(forgetful, vocab_size=2, order=0)
     found = check_exchangeability(model, rollouts=200, length=60, seed=0)
-    assert found.p_value < 1e-6
-    assert found.gap.low > 0.1
+    assert not found.exact
+    assert found.drift.low > 0.1
+    assert found.size.low > 0.5
     assert found.next_token > 0.01
+    assert found.verdict.startswith("swaps move 60 tokens by")
 
 
 def test_overconfidence_drifts_outward():
     model = FunctionModel(boastful, vocab_size=2, order=0)
-    found = check_martingale(model, rollouts=1500, length=64, seed=0)
+    found = check_martingale(model, rollouts=1500, length=64, seed=0, independent_rows=False)
     assert found.p_value < 1e-6
     late = [drift for drift in found.drifts if drift.from_visit >= 4]
     assert all(drift.outward.low > 0 for drift in late)
@@ -143,7 +158,7 @@ def test_without_a_process_the_other_checks_still_run():
     bank = sample(model, rollouts=64, length=32)
     report = check_filter(model, bank, CheckSettings(effort=0.2, length=32))
     assert report.prior is None and report.ranks is None
-    assert set(report.p_values) == {"martingale", "exchangeability"}
+    assert set(report.p_values) == {"martingale"}
 
 
 def test_a_bank_that_was_not_rolled_out_cannot_be_checked():
@@ -154,28 +169,39 @@ def test_a_bank_that_was_not_rolled_out_cannot_be_checked():
         CheckSettings(effort=0.0)
 
 
-@pytest.mark.parametrize("context", ["", "0110"])
-def test_the_reference_is_what_exact_rollouts_show(context):
-    """Its rows against rollouts of the exact model, prior and posterior: KS at one in 100,000."""
-    model = Metered(open_model("exact:urn"))
-    bank = sample("exact:urn", rollouts=2000, length=100, context=context, seed=8)
-    exact = reference(model, model.process, bank, seed=1)
-    assert len(exact.kernels) == 4000
-    assert sorted(exact.counts) == sorted([*bank.snapshots, 100])
-    assert int(exact.counts[100][0].sum()) == int(bank.counts[0].sum())
-    for row in range(2):
-        _, p_value = two_sample_ks(bank.kernels[:, row, 1], exact.kernels[:, row, 1])
-        assert p_value > 1e-5
+@pytest.mark.parametrize("unvisited", ["donor", "uniform"])
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [
+        ("urn", ""),
+        ("urn", "0110"),
+        ("markov(vocab=2,order=3)", "00"),
+        ("markov(vocab=2,order=3)", "001"),
+        ("markov(vocab=2,order=5)", ""),
+    ],
+)
+def test_the_reference_is_what_exact_rollouts_show(name, context, unvisited):
+    """Short rollouts, many rows unvisited, contexts shorter than the order: one in 10,000."""
+    model = open_model(f"exact:{name}")
+    bank = sample(model, rollouts=1500, length=24, context=context, seed=8, unvisited=unvisited)
+    exact = reference(model.process, bank, seed=1)
+    assert len(exact.full) == 3000
+    assert sorted(exact.counts) == sorted([*bank.snapshots, 24])
+    assert int(exact.full[0].sum()) == int(bank.counts[0].sum())
+    found = check_prior(bank, exact)
+    assert len(found.rows) == model.space.n_contexts
+    assert found.p_value > 1e-4
 
 
-@pytest.mark.parametrize(("vocab", "order"), [(2, 0), (2, 1), (3, 2), (2, 3)])
+@pytest.mark.parametrize(("vocab", "order"), [(2, 0), (2, 1), (3, 2), (2, 3), (4, 2)])
 def test_swaps_keep_every_transition_count(vocab, order):
     space = ContextSpace(vocab, order)
     stream, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     moved = 0
     for _ in range(30):
         tokens = torch.randint(vocab, (80,), generator=generator)
-        swapped = swap_blocks(space, tokens, stream, 8)
+        swapped, made = swap_blocks(space, tokens, stream, 8)
+        assert made <= 8
         assert torch.equal(count_transitions(space, tokens), count_transitions(space, swapped))
         assert torch.equal(tokens[:order], swapped[:order])
         moved += int(not torch.equal(tokens, swapped))
@@ -199,3 +225,51 @@ def test_statistics_are_those_of_scipy():
     assert uniformity(torch.from_numpy(ranks), 16, 8) == pytest.approx(expected, rel=1e-6)
     assert holm([0.5, 0.01, 0.2]) == pytest.approx(0.03)
     assert holm([]) == 1.0
+
+
+def test_a_steady_drift_is_seen():
+    """A law that moves on whatever is read: no noise to hide in, and no p-value of one."""
+
+    def clock(tokens):
+        p = torch.full((len(tokens), 1), 0.2 + 0.6 * tokens.shape[1] / 100, dtype=torch.float64)
+        return torch.cat([1 - p, p], -1)
+
+    model = FunctionModel(clock, vocab_size=2, order=0)
+    found = check_martingale(model, rollouts=64, length=64, seed=0, independent_rows=False)
+    assert found.p_value < 1e-6
+
+
+def test_swaps_that_make_the_impossible_are_told():
+    """Never three alike in a row, whatever the counts: swapped sequences break the rule."""
+
+    def never_three(tokens):
+        law = torch.full((len(tokens), 2), 0.5, dtype=torch.float64)
+        if tokens.shape[1] >= 2:
+            alike = tokens[:, -1] == tokens[:, -2]
+            law[alike] = 0.0
+            law[alike, 1 - tokens[alike, -1]] = 1.0
+        return law
+
+    model = FunctionModel(never_three, vocab_size=2, order=0)
+    bank = sample(model, rollouts=64, length=64)
+    report = check_filter(model, bank, CheckSettings(effort=0.2, length=40))
+    assert report.exchangeability.impossible > 10
+    assert "swapped sequences are impossible" in report.verdict
+    json.dumps(report.to_json()["p_values"], allow_nan=False)
+
+
+def test_a_bank_of_another_model_is_not_checked():
+    bank = sample("exact:urn", rollouts=50, length=30)
+    with pytest.raises(InputError, match="drawn from exact:urn, not from"):
+        check_filter(open_model("exact:markov(vocab=2,order=1,concentration=1.0)"), bank)
+
+
+def test_models_with_few_positions_are_checked_within_them():
+    from test_transformer import small
+
+    model = small("learned", vocab=2, max_tokens=40)
+    model.process = open_process("urn")
+    bank = draw_bank(Metered(model), DrawPlan(n_samples=64, rollout_length=30))
+    report = check_filter(model, bank, CheckSettings(effort=0.1))
+    assert report.martingale.length == 38
+    assert report.ranks.future == 35

@@ -262,7 +262,7 @@ def test_sample_checks_and_draws_a_figure(tmp_path, capsys):
     assert figure.read_text().startswith("<?xml")
     main(["sample", *settings, "--json"])
     report = json.loads(capsys.readouterr().out)["check"]
-    assert set(report["p_values"]) == {"prior", "ranks", "martingale", "exchangeability"}
+    assert set(report["p_values"]) == {"prior", "ranks", "martingale"}
     assert report["verdict"].startswith("no deviation")
 
 
@@ -276,6 +276,7 @@ def test_sample_checks_and_draws_a_figure(tmp_path, capsys):
         (["--out", "b", "--length", "2001"], "at most 2000"),
         (["--out", "b", "--context", "012"], "symbol '2'"),
         (["--check", "--effort", "-1"], "must be positive"),
+        (["--check", "--effort", "inf"], "must be positive and finite"),
         (["--out", "b", "--rollouts", "1"], "at least 2"),
         (["--model", "nothing", "--out", "b"], "unknown model"),
     ],
@@ -291,3 +292,12 @@ def test_a_bank_that_is_no_bank_is_refused(capsys, tmp_path):
     path.write_bytes(b"nonsense")
     assert "not a bank, or is cut short" in refused(capsys, "elicit", "--bank", str(path))
     assert "no such bank" in refused(capsys, "elicit", "--bank", str(tmp_path / "none"))
+
+
+def test_json_is_strict_whatever_is_found(capsys, tmp_path):
+    """A coin that always shows one face: nothing moves, slopes are not numbers."""
+    figure = str(tmp_path / "x.svg")
+    settings = ["--model", "exact:coins(1.0)", "--rollouts", "50", "--length", "200"]
+    main(["sample", *settings, "--check", "--effort", "0.1", "--figure", figure, "--json"])
+    record = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
+    assert record["check"]["convergence"]["slope"]["value"] is None

@@ -48,26 +48,42 @@ def test_dyck_and_symmetric_targets_reach_the_optimum_on_every_seed():
 def test_every_method_keeps_the_promise_of_its_record(method):
     small = {
         "exhaustive": "",
+        "gcg": "",
+        "coordinate": "(restarts=2)",
+        "random": "(prompts=20)",
+        "beam": "(width=3)",
+        "simplex-pt": "(steps=5)",
+        "real-pt": "(steps=5)",
+        "soft-pt": "(steps=5)",
         "ppt": "(samples=300,steps=40,rollout-length=50)",
         "ppt-rb": "(samples=300,steps=40,rollout-length=50)",
         "ppt-analytic": "(samples=300,steps=40)",
         "ppt-rb-analytic": "(samples=300,steps=40)",
     }[method]
-    found = elicit("exact:urn", "dyck", length=5, method=method + small)
+    search = not method.startswith("ppt")
+    found = elicit(
+        "beta-bernoulli" if search else "exact:urn", "dyck", length=5, method=method + small
+    )
     record = found.to_json()
     assert set(record) >= PROMISED
     assert len(record["prompt"]) == 5
-    assert record["optimum"] >= record["expected_utility"] - 1e-12
+    assert record["optimum"] >= record["expected_utility"] - 1e-6
     assert 1 <= record["rank"] <= 32
-    if method == "exhaustive":
-        assert record["rank"] == 1
-        assert record["cost"]["forward_tokens"] > 0
-        assert record["surrogate"] is None
-    else:
+    if not search:
         assert record["cost"]["forward_tokens"] == 0
         assert record["cost"]["backward_tokens"] == 0
         sampled = 0 if method.endswith("analytic") else 300 * 49
         assert record["cost"]["bank_tokens"] == sampled
+        return
+    assert record["cost"]["forward_tokens"] > 0
+    assert record["cost"]["bank_tokens"] == 0
+    assert (record["cost"]["backward_tokens"] > 0) == (method == "gcg" or method.endswith("-pt"))
+    assert (record["surrogate"] is not None) == method.endswith("-pt")
+    if method == "exhaustive":
+        assert record["rank"] == 1
+    else:
+        assert len(found.history) == record["steps"]
+        assert found.history[-1].forward_tokens <= record["cost"]["forward_tokens"]
 
 
 @pytest.mark.parametrize(
@@ -363,6 +379,13 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
     assert elicit("urn", "dyck", length=5, bank=path, allow_mismatch=True).prompt
     with pytest.raises(InputError, match="of 2 tokens at order 1: exact:beta-bernoulli has"):
         elicit("exact:beta-bernoulli", "dyck", length=5, bank=path, allow_mismatch=True)
+    from posteer.latents.shipped import shipped_bank
+
+    held_out = shipped_bank(posteer.load("beta-bernoulli").fingerprint, "held-out")
+    own = elicit(
+        "beta-bernoulli", "frequency(0.3)", length=5, bank=held_out, method="ppt-rb(steps=9)"
+    )
+    assert own.surrogate != own.held_out_surrogate, "the other shipped bank is held out then"
     for method in ("exhaustive", "ppt-rb-analytic"):
         with pytest.raises(InputError, match="uses no bank"):
             elicit("exact:urn", "dyck", length=5, bank=path, method=method)

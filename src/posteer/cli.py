@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ def elicit(
             progress=progress,
         )
     if as_json:
-        print(json.dumps(found.to_json()))
+        print_json(found.to_json())
     else:
         console.show_elicitation(found)
 
@@ -104,7 +105,7 @@ def evaluate(
     with console.delayed_progress() as progress:
         judged = judge(model, utility, prompt, horizon=horizon, seed=seed, progress=progress)
     if as_json:
-        print(json.dumps(judged.to_json()))
+        print_json(judged.to_json())
     else:
         console.show_judgement(judged)
 
@@ -124,9 +125,7 @@ def sample(
     ] = "",
     unvisited: Annotated[
         str,
-        Parameter(
-            help="Rows a rollout never reached: donor, uniform, predictive, dirichlet, zero."
-        ),
+        Parameter(help="Rows a rollout never reached: donor, uniform, predictive or dirichlet."),
     ] = "donor",
     chunk: Annotated[
         int | None, Parameter(help="Rollouts at a time; as many as the memory takes by default.")
@@ -177,7 +176,7 @@ def sample(
         draw_checks(report, bank, figure)
     if as_json:
         found = None if report is None else report.to_json()
-        print(json.dumps({**banks.bank_facts(bank, where), "check": found}))
+        print_json({**banks.bank_facts(bank, where), "check": found})
         return
     banks.show_bank(bank, where)
     if report is not None:
@@ -229,7 +228,7 @@ def train(
     plan = plans.make_plan(preset, process, {**sizes, "positions": positions}, rest)
     done = console.watch_training(plan, out, device, max_minutes, quiet=as_json)
     if as_json:
-        print(json.dumps(done))
+        print_json(done)
     if done["status"] == "diverged":
         sys.exit(1)
 
@@ -242,7 +241,7 @@ def models(*, as_json: Annotated[AsJson, Parameter(name="--json")] = False) -> N
 
     facts = [model_facts(folder) for folder in shipped_models().values()]
     if as_json:
-        print(json.dumps(facts))
+        print_json(facts)
     else:
         console.show_models(facts)
 
@@ -267,6 +266,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("posteer: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def print_json(value: object) -> None:
+    """One line of strict JSON: what it cannot hold (nan, infinities) is null."""
+    print(json.dumps(_finite(value), allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def refuse(message: str) -> NoReturn:

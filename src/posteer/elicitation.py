@@ -15,7 +15,7 @@ from posteer.errors import InputError, require
 from posteer.evaluation import PromptLandscape, expected_utility, landscape
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.shipped import shipped_bank
-from posteer.models import Metered, SequenceModel, open_model
+from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.objectives import open_goal
 from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
 from posteer.search import exhaustive, gcg, prefixes, simple
@@ -126,7 +126,7 @@ def _public(record: Any) -> dict[str, Any]:
 
 
 def elicit(
-    model: str | SequenceModel,
+    model: str | SequenceModel | Any,
     utility: str | Utility | Callable[..., float],
     *,
     length: int,
@@ -161,7 +161,7 @@ def elicit(
 
 
 def elicit_many(
-    model: str | SequenceModel,
+    model: str | SequenceModel | Any,
     utilities: Sequence[str | Utility | Callable[..., float]],
     *,
     length: int,
@@ -174,7 +174,7 @@ def elicit_many(
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Every utility with every seed, as one batch; utilities vary slowest."""
-    metered = Metered(open_model(model) if isinstance(model, str) else model)
+    metered = Metered(open_model(model) if isinstance(model, str) else complete(model))
     require(len(utilities) > 0 and len(seeds) > 0, "expected at least one utility and one seed")
     opened = [open_goal(given, metered.space) for given in utilities]
     problems = [
@@ -273,7 +273,7 @@ class Judgement:
 
 
 def judge(
-    model: str | SequenceModel,
+    model: str | SequenceModel | Any,
     utility: str | Utility | Callable[..., float],
     prompt: str | Sequence[int],
     *,
@@ -286,7 +286,7 @@ def judge(
     >>> judge("exact:urn", "dyck", "010101").rank
     1
     """
-    opened = open_model(model) if isinstance(model, str) else model
+    opened = open_model(model) if isinstance(model, str) else complete(model)
     chosen = open_goal(utility, opened.space)
     vocab_size = opened.space.vocab_size
     tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)

@@ -97,7 +97,7 @@ class Answer:
     ess_history: list[float] = field(default_factory=list, repr=False)
 
 
-def parse_prompt(text: str, vocab_size: int) -> Int[Tensor, "m"]:
+def parse_prompt(text: str, vocab_size: int, what: str = "prompt") -> Int[Tensor, "m"]:
     """`010101`, or comma-separated for vocabularies of more than ten symbols."""
     parts = text.split(",") if "," in text or vocab_size > 10 else list(text.strip())
     tokens = []
@@ -105,10 +105,10 @@ def parse_prompt(text: str, vocab_size: int) -> Int[Tensor, "m"]:
         symbol = part.strip()
         require(
             symbol.isascii() and symbol.isdigit() and int(symbol) < vocab_size,
-            f"prompt has the symbol '{symbol}': expected symbols 0 to {vocab_size - 1}",
+            f"{what} has the symbol '{symbol}': expected symbols 0 to {vocab_size - 1}",
         )
         tokens.append(int(symbol))
-    require(len(tokens) > 0, "the prompt is empty")
+    require(len(tokens) > 0, f"the {what} is empty")
     return torch.tensor(tokens)
 
 

@@ -61,6 +61,7 @@ def show_bank(bank: LatentBank, out: str | None) -> None:
         rows.add_row(name, f"{text}   (5, 25, 50, 75, 95 %)")
     cost = f"{origin.tokens:,} model tokens, {origin.seconds:.1f} s on {origin.device}"
     rows.add_row("cost", cost)
+    rows.add_row("drawn", origin.created)
     rows.add_row("seed, model", f"{origin.seed}, {origin.fingerprint[:12]}")
     if out is not None:
         rows.add_row("file", out)
@@ -85,7 +86,7 @@ def show_report(report: FilterReport) -> None:
             table.add_row(
                 f"prior of row {row.context}, token {row.token}",
                 f"KS {row.ks:.4f}; W1 {row.wasserstein:.4f} "
-                f"(exact Bayes {exact.low:.4f} to {exact.high:.4f})",
+                f"(exact Bayes {exact[0]:.4f}, {exact[1]:.4f})",
                 _p(row.p_value, n_tests * len(report.prior.rows)),
             )
     else:
@@ -108,15 +109,17 @@ def show_report(report: FilterReport) -> None:
         )
     swaps = report.exchangeability
     table.add_row(
-        f"{swaps.swaps} block swaps in {swaps.length} tokens",
-        f"gap {_interval(swaps.gap)} nats, size {swaps.size:.2g}, "
+        f"{swaps.swaps:.1f} block swaps in {swaps.length} tokens",
+        f"size {_interval(swaps.size)} nats (rounding {swaps.rounding:.1g}), "
         f"next token {swaps.next_token:.2g}",
-        _p(swaps.p_value, n_tests),
+        "",
     )
     if report.convergence is not None:
+        known = report.convergence.exact_slope
+        beside = "" if known is None else f" (exact Bayes {known:.2f})"
         table.add_row(
             "convergence in length",
-            f"changes shrink as R^{_interval(report.convergence.slope)} (-0.5 for counting)",
+            f"changes shrink as R^{_interval(report.convergence.slope)}{beside}",
             "",
         )
     console = Console()

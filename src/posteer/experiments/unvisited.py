@@ -92,6 +92,12 @@ def rows(n_banks: int, n_samples: int = 5000) -> Iterator[str]:
                 if table is not None
             ]
             yield row(str(length), treatment, kernels)
+        empty = [
+            table.double() / table.sum(-1, keepdim=True).clamp(min=1)
+            for table in counts
+            if table is not None
+        ]
+        yield row(str(length), "left empty", empty)
     drawn = [draw_analytic(process, n_samples, seed).kernels for seed in range(n_banks)]
     yield row("", "drawn from the prior", drawn)
 

@@ -27,6 +27,7 @@ def check_path(out: Path) -> None:
     """Refuse a figure that could not be written, before the work for it is done."""
     require(out.suffix in SUFFIXES, f"figure '{out}': expected a name in {', '.join(SUFFIXES)}")
     require(out.parent.is_dir(), f"{out}: there is no folder {out.parent}")
+    canvas()  # is matplotlib there?
 
 
 def save(figure: Any, out: Path) -> None:

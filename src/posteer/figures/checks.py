@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     _convergence(panels[4], report)
     panels[5].axis("off")
     words = "\n".join(f"{name}: p = {p:.3g}" for name, p in report.p_values.items())
-    panels[5].text(0, 0.9, f"{report.model}\n\n{words}\n\n{report.verdict}", va="top", wrap=True)
+    verdict = textwrap.fill(report.verdict, 48)
+    panels[5].text(0, 0.9, f"{report.model}\n\n{words}\n\n{verdict}", va="top")
     save(figure, out)
 
 
@@ -79,7 +81,11 @@ def _ranks(panel: Any, report: FilterReport) -> None:
 
 
 def _martingale(panel: Any, report: FilterReport) -> None:
+    panel.set(title="martingale: outward drift to twice the visits", xlabel="visit")
     drifts = report.martingale.drifts
+    if not drifts:
+        panel.text(0.5, 0.5, "no change of mind to test", ha="center")
+        return
     for context in sorted({drift.context for drift in drifts})[:ROWS_SHOWN]:
         own = [d for d in drifts if d.context == context and d.token == drifts[0].token]
         values = [drift.outward.value for drift in own]
@@ -93,19 +99,20 @@ def _martingale(panel: Any, report: FilterReport) -> None:
             label=f"row {context}",
         )
     panel.axhline(0, color="black", linewidth=0.8)
-    panel.set(title="martingale: outward drift to twice the visits", xlabel="visit", xscale="log")
+    panel.set_xscale("log")
     panel.legend()
 
 
 def _swaps(panel: Any, report: FilterReport) -> None:
-    panel.hist(report.exchangeability.differences, 40)
+    if report.exchangeability.differences:
+        panel.hist(report.exchangeability.differences, 40)
     panel.set(title="exchangeability: block swaps", xlabel="log-probability lost by swapping, nats")
 
 
 def _convergence(panel: Any, report: FilterReport) -> None:
     panel.set(title="change of frequencies when R doubles", xlabel="R")
     settled = report.convergence
-    if settled is None:
+    if settled is None or min(settled.moves) <= 0:
         panel.text(0.5, 0.5, "no earlier counts in this bank", ha="center")
         return
     panel.loglog(settled.lengths, settled.moves, "o-", label="this bank")
@@ -115,4 +122,6 @@ def _convergence(panel: Any, report: FilterReport) -> None:
     panel.loglog(
         settled.lengths, [start / at**0.5 for at in settled.lengths], ":", label="1 / sqrt(R)"
     )
+    panel.set_xticks(settled.lengths, [str(at) for at in settled.lengths], minor=False)
+    panel.set_xticks([], minor=True)
     panel.legend()

@@ -12,9 +12,8 @@ import datetime
 import hashlib
 import json
 import math
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,19 +21,20 @@ import torch
 from torch import Tensor
 
 from posteer.errors import InputError, require
-from posteer.files import write_atomically
-from posteer.latents.bank import LatentBank, Origin, load_bank, pack, unpack
+from posteer.latents.bank import LatentBank, Origin, load_bank
+from posteer.latents.parts import Parts, Rollouts
 from posteer.latents.unvisited import kernels_of_counts
 from posteer.models.base import Metered, SequenceModel
 from posteer.randomness import torch_stream
-from posteer.shapes import Float, Int
+from posteer.shapes import Float
 from posteer.version import __version__
 
 BLOCK = 64
 """Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
 the batch is always run on CPU."""
 
-UNIFORMS_AT_ONCE = 2**26
+MOST_AT_ONCE = 2**16
+STEPS_OF_UNIFORMS = 128
 CHECK_EVERY = 64
 
 Progress = Callable[[str, int, int], None]
@@ -72,6 +72,11 @@ class DrawPlan:
         longest = model.max_length
         most = math.inf if longest is None else longest + 1 - len(self.context)
         require(
+            most > space.order,
+            f"a context of {len(self.context)} tokens: {model.name} was trained on positions for "
+            f"{longest}, which leaves none to roll out",
+        )
+        require(
             self.rollout_length <= most,
             f"rollouts of {self.rollout_length} tokens after {len(self.context)} observed: "
             f"{model.name} was trained on positions for {longest} tokens, so at most {most}",
@@ -82,31 +87,6 @@ class DrawPlan:
         """Earlier lengths at which counts are kept, to see how frequencies settle."""
         halves = {self.rollout_length >> halvings for halvings in (1, 2, 3, 4)}
         return sorted(length for length in halves if length >= 8)
-
-
-@dataclass(frozen=True, eq=False)
-class Rollouts:
-    """Counts of some rollouts at the end and at the snapshots, and their tokens if asked for."""
-
-    counts: Int[Tensor, "L C V"]
-    snapshots: dict[int, Int[Tensor, "L C V"]]
-    sequences: Int[Tensor, "L R"] | None
-
-    def tensors(self) -> dict[str, Tensor]:
-        named = {"counts": self.counts}
-        named |= {f"counts_at_{length}": counts for length, counts in self.snapshots.items()}
-        return named if self.sequences is None else named | {"sequences": self.sequences}
-
-    @staticmethod
-    def join(parts: list[dict[str, Tensor]], lengths: list[int]) -> Rollouts:
-        def joined(name: str) -> Tensor:
-            return torch.cat([part[name] for part in parts])
-
-        return Rollouts(
-            joined("counts"),
-            {length: joined(f"counts_at_{length}") for length in lengths},
-            joined("sequences") if "sequences" in parts[0] else None,
-        )
 
 
 def draw_bank(
@@ -129,16 +109,25 @@ def draw_bank(
         bank = load_bank(out)
         if _key_of(bank) != key:
             raise InputError(f"{out} holds another draw: choose another name, or remove it")
+        Parts(out, key).clear()  # of a run that stopped between the bank and its tidying up
         return bank
-    started, before = time.perf_counter(), model.queries.forward_tokens
-    store = _Parts(out, key)
-    part = min(
-        chunk or model.batch_limit(len(plan.context) + plan.rollout_length),
-        max(1, UNIFORMS_AT_ONCE // plan.rollout_length),
-        plan.n_samples,
-    )
-    require(part >= 1, f"chunk {chunk}: expected at least 1 rollout")
-    while (gap := next(store.missing(plan.n_samples, part), None)) is not None:
+    with Parts(out, key) as parts:
+        _draw_missing(model, plan, parts, chunk, progress)
+        bank = _assemble(model, plan, parts)
+        if out is not None:
+            bank.save(out)
+            parts.clear()
+    return bank
+
+
+def _draw_missing(
+    model: Metered, plan: DrawPlan, parts: Parts, chunk: int | None, progress: Progress | None
+) -> None:
+    """Chunk by chunk what is not there yet."""
+    least = 1 if _runs_any_batch(model, plan) else BLOCK
+    part = _rounded(chunk or model.batch_limit(_longest(plan)), least)
+    part = min(part, MOST_AT_ONCE, _rounded(plan.n_samples, least))
+    while (gap := next(parts.missing(plan.n_samples, part), None)) is not None:
         first, count = gap
 
         def report(done: int, first: int = first, count: int = count) -> None:
@@ -146,20 +135,31 @@ def draw_bank(
                 all_done = first * plan.rollout_length + count * done
                 progress("rolling out", all_done, plan.n_samples * plan.rollout_length)
 
-        began = time.perf_counter(), model.queries.forward_tokens
+        started, before = time.perf_counter(), model.queries.forward_tokens
         try:
             rollouts = roll_out(model, plan, first, count, report)
-        except torch.OutOfMemoryError:
-            if part == 1:
+        except RuntimeError as error:
+            if not _out_of_memory(error):
                 raise
-            part = (part + 1) // 2  # a rollout is the same in any chunk: go on with smaller ones
-            torch.cuda.empty_cache()
+            require(
+                part > least,
+                f"{least} rollouts of {plan.rollout_length:,} tokens do not fit into memory: "
+                "expected shorter ones",
+            )
+            part = _rounded((part + 1) // 2, least)  # a rollout is the same in any chunk
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
             continue
-        spent = model.queries.forward_tokens - began[1]
-        store.keep(first, count, rollouts, time.perf_counter() - began[0], spent)
-    rollouts, seconds, spent = store.all(plan)
-    kernels = kernels_of_counts(model, rollouts.counts, plan.unvisited, plan.seed)
-    spent += model.queries.forward_tokens - before - store.spent_now
+        spent = model.queries.forward_tokens - before
+        parts.keep(first, count, rollouts, time.perf_counter() - started, spent)
+
+
+def _assemble(model: Metered, plan: DrawPlan, parts: Parts) -> LatentBank:
+    """Everything drawn, as one bank that says where it came from."""
+    rollouts, seconds, spent = parts.all(plan.snapshot_lengths)
+    assert len(rollouts.counts) == plan.n_samples
+    before = model.queries.forward_tokens
+    kernels = kernels_of_counts(model, rollouts.counts, plan.unvisited, plan.seed, plan.context)
     origin = Origin(
         source="rollouts",
         model=model.name,
@@ -168,13 +168,13 @@ def draw_bank(
         seed=plan.seed,
         rollout_length=plan.rollout_length,
         context=plan.context,
-        tokens=spent,
-        seconds=round(seconds + time.perf_counter() - started - store.seconds_now, 3),
+        tokens=spent + model.queries.forward_tokens - before,
+        seconds=round(seconds, 3),
         device=str(getattr(model.inner, "device", "cpu")),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
     )
-    bank = LatentBank(
+    return LatentBank(
         model.space,
         kernels,
         origin,
@@ -183,10 +183,25 @@ def draw_bank(
         rollouts.snapshots,
         rollouts.sequences,
     )
-    if out is not None:
-        bank.save(out)
-        store.clear()
-    return bank
+
+
+def _longest(plan: DrawPlan) -> int:
+    return len(plan.context) + plan.rollout_length
+
+
+def _rounded(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _runs_any_batch(model: Metered, plan: DrawPlan) -> bool:
+    """Whether a rollout is the same in any batch, or on a device where that is not promised."""
+    device = torch.device(getattr(model.inner, "device", "cpu"))
+    return device.type != "cpu" or model.batch_invariant(_longest(plan))
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """On a GPU torch has an error of its own for it, on CPU only words."""
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
 
 
 def _key(fingerprint: str, plan: DrawPlan) -> str:
@@ -208,70 +223,6 @@ def _key_of(bank: LatentBank) -> str:
     return _key(origin.fingerprint, plan)
 
 
-class _Parts:
-    """Finished chunks of a draw: in a folder beside the bank, or in memory without one."""
-
-    def __init__(self, out: Path | None, key: str) -> None:
-        self.folder = None if out is None else out.with_name(f"{out.name}.parts")
-        self.key = key
-        self.seconds_now, self.spent_now = 0.0, 0
-        self.held: dict[tuple[int, int], tuple[dict[str, Tensor], float, int]] = {}
-        if self.folder is not None and self.folder.is_dir():
-            for path in sorted(self.folder.glob("*.safetensors")):
-                self._read(path)
-
-    def _read(self, path: Path) -> None:
-        try:
-            tensors, facts = unpack(path)
-        except InputError:
-            path.unlink()  # cut short by a crash of the machine: drawn again
-            return
-        require(
-            facts["key"] == self.key,
-            f"{self.folder} holds an unfinished draw with other settings: remove it, or choose "
-            "another --out",
-        )
-        at = (facts["first"], facts["count"])
-        self.held[at] = (tensors, facts["seconds"], facts["tokens"])
-
-    def missing(self, total: int, size: int) -> Iterator[tuple[int, int]]:
-        """Ranges of rollouts that no chunk holds yet, at most `size` at a time."""
-        at = 0
-        for first, count in [*sorted(self.held), (total, 0)]:
-            while at < first:
-                n = min(size, first - at)
-                yield at, n
-                at += n
-            at = first + count
-
-    def keep(self, first: int, count: int, done: Rollouts, seconds: float, tokens: int) -> None:
-        tensors = {name: tensor.cpu() for name, tensor in done.tensors().items()}
-        self.held[first, count] = (tensors, seconds, tokens)
-        self.seconds_now += seconds
-        self.spent_now += tokens
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            facts = {
-                "key": self.key,
-                "first": first,
-                "count": count,
-                "seconds": seconds,
-                "tokens": tokens,
-            }
-            name = f"{first:09d}-{first + count:09d}.safetensors"
-            write_atomically(self.folder / name, pack(tensors, facts))
-
-    def all(self, plan: DrawPlan) -> tuple[Rollouts, float, int]:
-        """Everything joined in order, with the seconds and tokens all of it took."""
-        parts = [self.held[at] for at in sorted(self.held)]
-        rollouts = Rollouts.join([part[0] for part in parts], plan.snapshot_lengths)
-        return rollouts, sum(part[1] for part in parts), sum(part[2] for part in parts)
-
-    def clear(self) -> None:
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
 def roll_out(
     model: Metered,
     plan: DrawPlan,
@@ -284,10 +235,8 @@ def roll_out(
     On CPU a model that is not batch-invariant always reads the same whole blocks, so that what a
     rollout is does not depend on the chunk; the extra ones are dropped.
     """
-    device = torch.device(getattr(model.inner, "device", "cpu"))
-    longest = len(plan.context) + plan.rollout_length
-    if device.type != "cpu" or model.batch_invariant(longest):
-        return _roll_block(model, plan, _uniforms(plan, first, count), report)
+    if _runs_any_batch(model, plan):
+        return _roll_block(model, plan, _Uniforms(plan, first, count), report)
     parts = []
     for block in range(first // BLOCK, -(-(first + count) // BLOCK)):
         begin, end = max(first, block * BLOCK), min(first + count, (block + 1) * BLOCK)
@@ -297,39 +246,40 @@ def roll_out(
                 share = (begin - first) * plan.rollout_length + (end - begin) * done
                 report(share // count)
 
-        whole = _roll_block(model, plan, _uniforms(plan, block * BLOCK, BLOCK), scaled)
+        whole = _roll_block(model, plan, _Uniforms(plan, block * BLOCK, BLOCK), scaled)
         wanted = slice(begin - block * BLOCK, end - block * BLOCK)
         parts.append({name: tensor[wanted] for name, tensor in whole.tensors().items()})
     return Rollouts.join(parts, plan.snapshot_lengths)
 
 
-def _uniforms(plan: DrawPlan, first: int, count: int) -> Float[Tensor, "R L"]:
-    """The random numbers of some rollouts, one column each."""
-    blocks = range(first // BLOCK, -(-(first + count) // BLOCK))
-    columns = [
-        torch.rand(
-            plan.rollout_length,
-            BLOCK,
-            dtype=torch.float64,
-            generator=torch_stream(plan.seed, "rollouts", block),
-        )
-        for block in blocks
-    ]
-    offset = first - blocks.start * BLOCK
-    return torch.cat(columns, 1)[:, offset : offset + count]
+class _Uniforms:
+    """The random numbers of some rollouts, one column each, a few steps at a time."""
+
+    def __init__(self, plan: DrawPlan, first: int, count: int) -> None:
+        blocks = range(first // BLOCK, -(-(first + count) // BLOCK))
+        self.streams = [torch_stream(plan.seed, "rollouts", block) for block in blocks]
+        offset = first - blocks.start * BLOCK
+        self.columns = slice(offset, offset + count)
+        self.count = count
+
+    def steps(self, n: int) -> Float[Tensor, "n L"]:
+        parts = [
+            torch.rand(n, BLOCK, dtype=torch.float64, generator=stream) for stream in self.streams
+        ]
+        return torch.cat(parts, 1)[:, self.columns]
 
 
 def _roll_block(
     model: Metered,
     plan: DrawPlan,
-    uniforms: Float[Tensor, "R L"],
+    uniforms: _Uniforms,
     report: Callable[[int], None] | None,
 ) -> Rollouts:
     """All columns at once, one token at a time, never waiting for the device."""
-    space, n = model.space, uniforms.shape[1]
+    space, n = model.space, uniforms.count
     state = model.start(n, len(plan.context) + plan.rollout_length)
     device = state.log_probs.device
-    uniforms = uniforms.to(device)
+    waiting: list[Tensor] = []
     contexts = torch.zeros(n, dtype=torch.long, device=device)
     for symbol in plan.context:
         tokens = torch.full((n,), symbol, device=device)
@@ -344,7 +294,10 @@ def _roll_block(
     for done in range(1, plan.rollout_length + 1):
         law = state.log_probs.exp().cumsum(-1)
         off = torch.maximum(off, (law[:, -1] - 1).abs())
-        tokens = (uniforms[done - 1, :, None] >= law[:, :-1]).sum(-1)
+        if not waiting:
+            ahead = min(STEPS_OF_UNIFORMS, plan.rollout_length - done + 1)
+            waiting = list(uniforms.steps(ahead).to(device).flip(0).unbind(0))
+        tokens = (waiting.pop()[:, None] >= law[:, :-1]).sum(-1)
         edges = contexts * space.vocab_size + tokens
         if known >= space.order:
             counts.scatter_add_(1, edges[:, None], ones)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,7 +13,7 @@ from posteer.errors import require
 from posteer.latents.bank import LatentBank
 from posteer.latents.rollouts import DrawPlan, draw_bank
 from posteer.latents.shipped import shipped_bank
-from posteer.models import Metered, SequenceModel, open_model
+from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.problem import Progress, parse_prompt
 
 
@@ -20,14 +22,14 @@ def pick_device(device: str) -> str:
     found = torch.cuda.is_available()
     if device == "auto":
         return "cuda" if found else "cpu"
-    kind = device.partition(":")[0]
-    require(kind in ("cpu", "cuda"), f"device '{device}': expected auto, cpu or cuda")
-    require(kind == "cpu" or found, f"device '{device}': no GPU here")
+    known = re.fullmatch(r"cpu|cuda(:\d+)?", device) is not None
+    require(known, f"device '{device}': expected auto, cpu or cuda")
+    require(device == "cpu" or found, f"device '{device}': no GPU here")
     return device
 
 
 def sample(
-    model: str | SequenceModel,
+    model: str | SequenceModel | Any,
     *,
     rollouts: int = 5000,
     length: int = 2000,
@@ -49,11 +51,13 @@ def sample(
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
     """
-    opened = open_model(model, pick_device(device)) if isinstance(model, str) else model
+    opened = open_model(model, pick_device(device)) if isinstance(model, str) else complete(model)
     vocab = opened.space.vocab_size
-    given = (
-        parse_prompt(context, vocab).tolist() if isinstance(context, str) and context else context
-    )
+    given: Sequence[int] = ()
+    if isinstance(context, str):
+        given = parse_prompt(context, vocab, "context").tolist() if context else ()
+    else:
+        given = context
     plan = DrawPlan(
         n_samples=rollouts,
         rollout_length=length,
@@ -68,6 +72,9 @@ def sample(
         if shipped is not None:
             return shipped
     where = None if out is None else Path(out)
+    require(
+        where is None or not where.is_dir(), f"{where} is a folder: expected a file for the bank"
+    )
     require(
         where is None or where.parent.is_dir(),
         f"{where}: there is no folder {None if where is None else where.parent}",

@@ -9,7 +9,7 @@ from posteer.models import function
 from posteer.models.base import Metered, ModelState, QueryCount, SequenceModel
 from posteer.models.checkpoint import load_model, read_manifest
 from posteer.models.exact import ExactModel
-from posteer.models.function import FunctionModel
+from posteer.models.function import FunctionModel, complete
 from posteer.models.transformer import TransformerModel
 from posteer.processes import open_process
 
@@ -21,6 +21,7 @@ __all__ = [
     "QueryCount",
     "SequenceModel",
     "TransformerModel",
+    "complete",
     "load",
     "model_facts",
     "open_model",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
+from posteer.models.base import SequenceModel
 from posteer.processes import Process
 from posteer.shapes import Float, Int
 from posteer.userfiles import object_from_file
@@ -35,7 +37,8 @@ class FunctionModel:
     """`predict(tokens[B, T]) -> probabilities[B, V]` of the next token, T from 0 on.
 
     `order` is that of the latent kernels one believes it filters. `fingerprint` tells banks apart;
-    give one that changes when the model does.
+    give one that changes when the model does. The meter counts new tokens, as if what was sent
+    before were remembered. Each history is taken to be predicted alike in any batch.
     """
 
     max_length = None
@@ -58,7 +61,7 @@ class FunctionModel:
         self.fingerprint = fingerprint or hashlib.sha256(facts.encode()).hexdigest()
 
     def batch_invariant(self, n_tokens: int) -> bool:
-        return False
+        return True
 
     def batch_limit(self, n_tokens: int) -> int:
         return max(1, 2**22 // (n_tokens + 1))
@@ -98,13 +101,74 @@ class FunctionModel:
         return HistoryState(tokens, answer.log())
 
 
+class Adapted:
+    """A model that has `space`, `start` and `advance` and no more, with the rest filled in."""
+
+    def __init__(self, model: Any, name: str, fingerprint: str | None = None) -> None:
+        for needed in ("space", "start", "advance"):
+            require(hasattr(model, needed), f"{name} has no '{needed}': not a sequence model")
+        self.model = model
+        self.space: ContextSpace = model.space
+        self.name: str = getattr(model, "name", name)
+        self.process: Process | None = getattr(model, "process", None)
+        self.max_length: int | None = getattr(model, "max_length", None)
+        facts = f"{type(model).__qualname__} {self.name} {self.space}"
+        own = getattr(model, "fingerprint", None)
+        self.fingerprint: str = own or fingerprint or hashlib.sha256(facts.encode()).hexdigest()
+
+    def batch_invariant(self, n_tokens: int) -> bool:
+        known = getattr(self.model, "batch_invariant", None)
+        return False if known is None else bool(known(n_tokens))
+
+    def batch_limit(self, n_tokens: int) -> int:
+        known = getattr(self.model, "batch_limit", None)
+        return 1024 if known is None else int(known(n_tokens))
+
+    def start(self, batch: int, capacity: int = 16) -> Any:
+        state = self.model.start(batch)
+        require(
+            hasattr(state, "log_probs"),
+            f"{self.name}: the state that start returns has no log_probs",
+        )
+        return state
+
+    def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
+        answer: tuple[Tensor, Any] = self.model.advance(state, tokens)
+        return answer
+
+    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        state = self.start(len(tokens))
+        laws = [state.log_probs]
+        for token in tokens.unbind(-1):
+            law, state = self.advance(state, token)
+            laws.append(law)
+        return torch.stack(laws, 1)
+
+
+def complete(model: Any, name: str | None = None, fingerprint: str | None = None) -> Any:
+    """The model itself if it is a whole SequenceModel, else with defaults for what it lacks."""
+    if isinstance(model, SequenceModel):
+        return model
+    return Adapted(model, name or type(model).__name__, fingerprint)
+
+
 def from_file(text: str) -> Any:
-    """`./file.py:name`: a SequenceModel, or a function with `vocab_size` and `order` set on it."""
+    """`./file.py:name`: a model with `space`, `start` and `advance`, or a function with
+    `vocab_size` and `order` set on it. It is known by the file's content."""
     given = object_from_file(text)
-    if hasattr(given, "advance") and hasattr(given, "space"):
-        return given
+    path, _, attribute = text.rpartition(":")
+    content = Path(path).read_bytes() + attribute.encode()
+    fingerprint = hashlib.sha256(content).hexdigest()
+    if hasattr(given, "advance"):
+        return complete(given, text, fingerprint)
     require(
         callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
-        f"'{text}' is neither a SequenceModel nor a function with vocab_size and order set on it",
+        f"'{text}' is neither a model nor a function with vocab_size and order set on it",
     )
-    return FunctionModel(given, vocab_size=given.vocab_size, order=given.order, name=text)
+    return FunctionModel(
+        given,
+        vocab_size=given.vocab_size,
+        order=given.order,
+        name=text,
+        fingerprint=fingerprint,
+    )

@@ -146,8 +146,9 @@ class PosteriorPrefixTuning:
     ) -> tuple[LatentBank, LatentBank | None]:
         if self.bank is not None:
             self._require_match(model, self.bank)
-            shipped = shipped_bank(model.fingerprint, "held-out")
-            return self.bank, None if self.bank is shipped else shipped
+            others = (shipped_bank(model.fingerprint, kind) for kind in ("held-out", "tuning"))
+            fresh = (b for b in others if b is not None and b.origin.seed != self.bank.origin.seed)
+            return self.bank, None if self.bank.origin.context else next(fresh, None)
         if self.draw == DrawPlan():
             shipped = shipped_bank(model.fingerprint)
             if shipped is not None:

@@ -1,4 +1,8 @@
-"""Does a model behave as a Bayes filter of its order? Five checks and a verdict."""
+"""Does a model behave as a Bayes filter of its order? Five checks and a verdict.
+
+Three are tests with p-values (prior, calibration, martingale), two are measurements of size
+(exchangeability, convergence).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from posteer.latents.checks.reference import reference
 from posteer.latents.checks.statistics import holm
 from posteer.models.base import SequenceModel
 from posteer.problem import Progress
+from posteer.processes import DirichletRows
 
 ALARM = 0.01
 """Chance that a model that *is* a Bayes filter is told it is not, over all checks together."""
@@ -36,7 +41,7 @@ class CheckSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.effort > 0, f"effort {self.effort}: must be positive")
+        require(0 < self.effort <= 1e6, f"effort {self.effort}: must be positive and finite")
 
     @property
     def rollouts(self) -> int:
@@ -69,7 +74,6 @@ class FilterReport:
             "prior": self.prior,
             "ranks": self.ranks,
             "martingale": self.martingale,
-            "exchangeability": self.exchangeability,
         }
         return {name: check.p_value for name, check in checks.items() if check is not None}
 
@@ -77,10 +81,11 @@ class FilterReport:
     def verdict(self) -> str:
         """Which checks raise the alarm, at `ALARM` over all of them."""
         values = self.p_values
-        bad = [name for name, p in values.items() if p * len(values) < ALARM]
+        bad = [name for name, p in values.items() if not p * len(values) >= ALARM]
+        swaps = self.exchangeability.verdict
         if not bad:
-            return f"no deviation from a Bayes filter of order {self.order} beyond chance"
-        return f"deviates from a Bayes filter of order {self.order}: {', '.join(bad)}"
+            return f"no deviation from a Bayes filter of order {self.order} beyond chance; {swaps}"
+        return f"deviates from a Bayes filter of order {self.order}: {', '.join(bad)}; {swaps}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -100,6 +105,10 @@ def check_filter(
     """Run every check that applies to this model and its bank."""
     given = settings or CheckSettings()
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
+    require(
+        bank.origin.fingerprint == model.fingerprint,
+        f"the bank was drawn from {bank.origin.model}, not from {model.name}: nothing to compare",
+    )
     process, seed = model.process, given.seed
     longest = model.max_length
     length = given.length if longest is None else min(given.length, longest - model.space.order)
@@ -113,23 +122,30 @@ def check_filter(
             progress(what, step, 5)
 
     say("checking the prior", 0)
-    exact = None if process is None else reference(model, process, bank, seed)
-    prior = None if exact is None else check_prior(bank, exact, seed)
+    exact = None if process is None else reference(process, bank, seed)
+    prior = None if exact is None else check_prior(bank, exact)
     convergence = check_convergence(bank, exact, seed)
     say("checking the martingale", 1)
-    martingale = check_martingale(model, rollouts=given.rollouts, length=length, seed=seed)
+    martingale = check_martingale(
+        model,
+        rollouts=given.rollouts,
+        length=length,
+        seed=seed,
+        independent_rows=isinstance(process, DirichletRows),
+    )
     say("swapping blocks", 2)
     swaps = check_exchangeability(model, rollouts=given.rollouts, length=length, seed=seed)
     ranks = None
     if process is not None:
         say("simulating calibration", 3)
+        observed = max(given.observed, model.space.order)
         ranks = check_ranks(
             model,
             process,
             simulations=given.simulations,
             draws=given.draws,
-            observed=max(given.observed, model.space.order),
-            future=given.future,
+            observed=observed,
+            future=given.future if longest is None else min(given.future, longest - observed),
             seed=seed,
         )
     say("done", 5)

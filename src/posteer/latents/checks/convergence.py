@@ -22,14 +22,15 @@ class ConvergenceCheck:
 
     `moves[i]` is the root mean square change from `lengths[i]` to twice that, each row weighted by
     its visits, which makes up for rows seldom seen. `slope` is its exponent in the length: -1/2 if
-    rollouts settle on a latent at the rate of counting. `exact` are the moves of exact rollouts of
-    the same lengths, where those are known.
+    rollouts settle on a latent at the rate of counting, less where rows are first visited late.
+    `exact` and `exact_slope` are those of exact rollouts of the same lengths, where known.
     """
 
     lengths: list[int]
     moves: list[float]
     slope: Interval
     exact: list[float] | None
+    exact_slope: float | None
 
 
 def check_convergence(
@@ -47,12 +48,13 @@ def check_convergence(
         rows = torch.randint(len(bank), (len(bank),), generator=generator)
         slopes.append(_slope(lengths, squares[rows], seen[rows]))
     low, high = torch.tensor(slopes).quantile(torch.tensor([0.025, 0.975])).tolist()
-    known = None if exact is None else _root_mean(*_moves(exact.counts))
+    known = None if exact is None else _moves(exact.counts)
     return ConvergenceCheck(
         lengths=lengths[:-1],
         moves=_root_mean(squares, seen),
         slope=Interval(_slope(lengths, squares, seen), low, high),
-        exact=known,
+        exact=None if known is None else _root_mean(*known),
+        exact_slope=None if known is None else _slope(lengths, *known),
     )
 
 

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from posteer.latents.bank import LatentBank
 from posteer.latents.checks.reference import Reference
-from posteer.latents.checks.statistics import (
-    Interval,
-    holm,
-    two_sample_ks,
-    wasserstein,
-    wasserstein_of_exact,
-)
-from posteer.randomness import torch_stream
+from posteer.latents.checks.statistics import holm, two_sample_ks, wasserstein
+from posteer.shapes import Float, Int
+
+LEAST = 30
+"""Rollouts that must have visited a row for it to be compared."""
 
 
 @dataclass(frozen=True)
 class RowDistance:
-    """One entry of the kernel, the bank against the known prior.
+    """One entry of the kernel over the rollouts that visited its row, against the known prior.
 
     `ks` and `p_value` compare with exact latents rolled out and counted the same way, so that the
-    error of counting is on both sides and the p-value is fair at any length. `ks_prior` and
-    `wasserstein` are to the prior itself, counting error included; `wasserstein_exact` is what a
-    bank of an exact model shows.
+    errors of counting and of not visiting are on both sides and the p-value is fair at any length.
+    `ks_prior` and `wasserstein` are to the prior itself, those errors included;
+    `wasserstein_exact` is the same for two banks of an exact model.
     """
 
     context: int
     token: int
+    rollouts: int
     ks: float
     p_value: float
     ks_prior: float
     wasserstein: float
-    wasserstein_exact: Interval
+    wasserstein_exact: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,40 @@ class PriorCheck:
     p_value: float
 
 
-def check_prior(bank: LatentBank, exact: Reference, seed: int) -> PriorCheck:
+def check_prior(bank: LatentBank, exact: Reference) -> PriorCheck:
     """Every row, and every token but the first (which the others determine in a binary row)."""
-    generator = torch_stream(seed, "prior-check")
-    rows = []
+    assert bank.counts is not None
+    size, rows = len(bank), []
+    halves = exact.full[:size], exact.full[size:]
     for context in range(bank.space.n_contexts):
+        own = _frequencies(bank.counts, context)
+        counted = _frequencies(exact.full, context)
+        parts = [_frequencies(half, context) for half in halves]
+        if min(len(own), *(len(part) for part in parts)) < LEAST:
+            continue
         for token in range(1, bank.space.vocab_size):
-            own = bank.kernels[:, context, token]
-            counted = exact.kernels[:, context, token]
             prior = exact.prior[:, context, token]
-            ks, p_value = two_sample_ks(own, counted)
+            ks, p_value = two_sample_ks(own[:, token], counted[:, token])
             rows.append(
                 RowDistance(
                     context=context,
                     token=token,
+                    rollouts=len(own),
                     ks=ks,
                     p_value=p_value,
-                    ks_prior=two_sample_ks(own, prior)[0],
-                    wasserstein=wasserstein(own, prior),
-                    wasserstein_exact=wasserstein_of_exact(counted, prior, len(own), generator),
+                    ks_prior=two_sample_ks(own[:, token], prior)[0],
+                    wasserstein=wasserstein(own[:, token], prior),
+                    wasserstein_exact=(
+                        wasserstein(parts[0][:, token], prior),
+                        wasserstein(parts[1][:, token], prior),
+                    ),
                 )
             )
     return PriorCheck(rows, holm([row.p_value for row in rows]))
+
+
+def _frequencies(counts: Int[Tensor, "L C V"], context: int) -> Float[Tensor, "n V"]:
+    """Of the rollouts that visited the context; copies filled in elsewhere would not be draws."""
+    own = counts[:, context].double()
+    totals = own.sum(-1, keepdim=True)
+    return (own / totals.clamp(min=1))[totals[:, 0] > 0]

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from posteer.kernels import count_transitions, sample_chains
 from posteer.latents.bank import LatentBank
-from posteer.latents.unvisited import kernels_of_counts
-from posteer.models.base import SequenceModel
 from posteer.processes import Process
 from posteer.randomness import numpy_stream, torch_stream
 from posteer.shapes import Float, Int
@@ -21,44 +19,43 @@ ROWS_AT_ONCE = 2**23
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """`prior`: latents themselves. `kernels`: read off exact rollouts as long as the bank's, whose
-    `counts` are kept at the bank's lengths."""
+    """`prior`: latents themselves. `counts`: of exact rollouts, twice as many as the bank's, at the
+    bank's lengths."""
 
     prior: Float[Tensor, "P C V"]
-    kernels: Float[Tensor, "L C V"]
     counts: dict[int, Int[Tensor, "L C V"]]
+    length: int
+
+    @property
+    def full(self) -> Int[Tensor, "L C V"]:
+        return self.counts[self.length]
 
 
-def reference(model: SequenceModel, process: Process, bank: LatentBank, seed: int) -> Reference:
-    """As many exact rollouts as the bank has, twice over."""
+def reference(process: Process, bank: LatentBank, seed: int) -> Reference:
+    """Exact latents, conditioned on what the bank is conditioned on, and their rollouts."""
     origin, space = bank.origin, bank.space
     context = torch.tensor(origin.context, dtype=torch.long)
     if len(context) > space.order:
         process = process.posterior(count_transitions(space, context))
     length = origin.rollout_length or 0
-    lengths = [*bank.snapshots, length]
-    stream = numpy_stream(seed, "reference-bank")
-    generator = torch_stream(seed, "reference-bank")
-    counts: dict[int, list[Tensor]] = {at: [] for at in lengths}
+    counts: dict[int, list[Tensor]] = {at: [] for at in [*bank.snapshots, length]}
+    stream, generator = numpy_stream(seed, "reference-bank"), torch_stream(seed, "reference-bank")
+    # a rollout goes on from the last tokens observed; what is missing of a context is uniform
+    known = context[max(0, len(context) - space.order) :]
+    missing = space.order - len(known)
     left = 2 * len(bank)
     while left > 0:
         n = min(left, max(1, ROWS_AT_ONCE // (length * space.n_contexts)))
         left -= n
         kernels = process.sample_kernels(n, stream)
-        # an observed context is followed from its end; without one the first tokens are uniform
-        if len(context) >= space.order:
-            start = space.suffix(context).expand(n)
-        else:
-            start = torch.randint(space.n_contexts, (n,), generator=generator)
-        known = space.decode(start)
-        new = length if len(context) >= space.order else length - space.order
-        tokens = torch.cat([known, sample_chains(space, kernels, start, new, generator)], 1)
-        dropped = known.shape[1] if len(context) >= space.order else 0
-        for at in lengths:
-            counts[at].append(count_transitions(space, tokens[:, : at + dropped]).int())
-    joined = {at: torch.cat(parts) for at, parts in counts.items()}
+        drawn = torch.randint(space.vocab_size, (n, missing), generator=generator)
+        start = torch.cat([known.expand(n, -1), drawn], 1)
+        chain = sample_chains(space, kernels, space.encode(start), length - missing, generator)
+        tokens = torch.cat([start, chain], 1)
+        for at, parts in counts.items():
+            parts.append(count_transitions(space, tokens[:, : len(known) + at]).int())
     return Reference(
         process.sample_kernels(PRIOR_DRAWS, stream),
-        kernels_of_counts(model, joined[length], bank.unvisited, seed),
-        joined,
+        {at: torch.cat(parts) for at, parts in counts.items()},
+        length,
     )

@@ -51,24 +51,6 @@ def wasserstein(first: Float[Tensor, "n"], second: Float[Tensor, "k"]) -> float:
     return float(((below_first - below_second).abs() * at.diff()).sum())
 
 
-def wasserstein_of_exact(
-    exact: Float[Tensor, "n"],
-    prior: Float[Tensor, "k"],
-    size: int,
-    generator: torch.Generator,
-    repeats: int = 100,
-) -> Interval:
-    """What W1 to the prior `size` draws of an exact bank show: median and central 95 %."""
-    distances = torch.tensor(
-        [
-            wasserstein(exact[torch.randint(len(exact), (size,), generator=generator)], prior)
-            for _ in range(repeats)
-        ]
-    )
-    low, middle, high = distances.quantile(torch.tensor([0.025, 0.5, 0.975])).tolist()
-    return Interval(middle, low, high)
-
-
 def normal_tail(z: float) -> float:
     """Two-sided p-value of a standard normal."""
     return math.erfc(abs(z) / math.sqrt(2))

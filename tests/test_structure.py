@@ -21,6 +21,7 @@ LAYERS = [
     ["evaluation"],
     ["steering", "search"],
     ["elicitation"],
+    ["comparison"],
     ["figures"],
     ["experiments", "console"],
     ["cli"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from posteer.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from posteer.comparison import compare
     from posteer.elicitation import Elicitation, elicit, elicit_many
     from posteer.errors import InputError
     from posteer.evaluation import expected_utility, landscape
@@ -25,6 +26,7 @@ _HOMES = {
     "InputError": "posteer.errors",
     "expected_utility": "posteer.evaluation",
     "landscape": "posteer.evaluation",
+    "compare": "posteer.comparison",
     "LatentBank": "posteer.latents",
     "load_bank": "posteer.latents",
     "sample": "posteer.latents",
@@ -40,6 +42,7 @@ __all__ = [
     "InputError",
     "LatentBank",
     "check_filter",
+    "compare",
     "elicit",
     "elicit_many",
     "expected_utility",

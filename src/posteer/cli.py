@@ -32,8 +32,12 @@ UtilityName = Annotated[
     str,
     Parameter(
         help="dyck, frequency(0.3), reverse-xent(tau-0.2), reverse-xent(sym-0.1), "
-        "reverse-xent(dir-4), reverse-xent([[..],[..]]) or ./file.py:function."
+        "reverse-xent(dir-4), reverse-xent([[..],[..]]), forward-xent(tau-0.2) (not for ppt) or "
+        "./file.py:function."
     ),
+]
+Budget = Annotated[
+    int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
 ]
 Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
 AsJson = Annotated[bool, Parameter(negative="", help="Print one JSON object for machines.")]
@@ -49,8 +53,9 @@ def elicit(
     method: Annotated[
         str | None,
         Parameter(
-            help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic or exhaustive; by default ppt-rb for "
-            "a model with a bank, else ppt-rb-analytic."
+            help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, gcg, coordinate, beam, random, "
+            "simplex-pt, real-pt, soft-pt or exhaustive; by default ppt-rb for a model with a bank, "
+            "else ppt-rb-analytic."
         ),
     ] = None,
     seed: Annotated[
@@ -62,6 +67,7 @@ def elicit(
     allow_mismatch: Annotated[
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
     ] = False,
+    max_model_tokens: Budget = None,
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""
@@ -78,12 +84,68 @@ def elicit(
             seed=seed,
             bank=bank,
             allow_mismatch=allow_mismatch,
+            max_model_tokens=max_model_tokens,
             progress=progress,
         )
     if as_json:
         print_json(found.to_json())
     else:
         console.show_elicitation(found)
+
+
+@app.command
+def compare(
+    *,
+    model: Model = "urn",
+    utility: UtilityName = "dyck",
+    length: Annotated[int, Parameter(help="Length of the prompts to find.")] = 6,
+    horizon: Horizon = 4,
+    methods: Annotated[
+        str, Parameter(help="Comma-separated, settings in brackets: ppt-rb,gcg,coordinate.")
+    ] = "ppt-rb,gcg,coordinate",
+    seeds: Annotated[int, Parameter(help="Runs of each method.")] = 10,
+    max_model_tokens: Budget = None,
+    amortise: Annotated[
+        int, Parameter(help="Utilities that share the cost of a bank in table and figure.")
+    ] = 51,
+    figure: Annotated[
+        Path | None, Parameter(help="Best utility against tokens: .svg, .pdf or .png.")
+    ] = None,
+    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+) -> None:
+    """Methods side by side: what they find, what they cost, when a bank pays for itself."""
+    from posteer import comparison as comparing
+    from posteer import console, figures
+    from posteer.console.compare import show_comparison
+    from posteer.spec import split_names
+
+    if figure is not None:
+        figures.check_path(figure)
+    with console.delayed_progress() as progress:
+        found = comparing.compare(
+            model,
+            utility,
+            length=length,
+            horizon=horizon,
+            methods=split_names(methods),
+            seeds=seeds,
+            max_model_tokens=max_model_tokens,
+            amortised_over=amortise,
+            progress=progress,
+        )
+    if figure is not None:
+        from posteer.figures.compare import draw_trajectories
+
+        paths = {
+            summary.method: [comparing.trajectory(run, amortise) for run in summary.runs]
+            for summary in found.methods
+        }
+        title = f"{utility} from {model}, length {length}"
+        draw_trajectories(paths, title, found.optimum, figure)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        show_comparison(found)
 
 
 @app.command

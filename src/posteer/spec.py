@@ -69,6 +69,15 @@ def parse_spec(text: str) -> Spec:
     return Spec(name, tuple(arguments), keywords)
 
 
+def split_names(text: str) -> list[str]:
+    """Names separated by commas, those inside brackets left alone.
+
+    >>> split_names("ppt-rb(samples=9,steps=5), gcg")
+    ['ppt-rb(samples=9,steps=5)', 'gcg']
+    """
+    return [part.strip() for part in _split_at_commas(text, text) if part.strip()]
+
+
 def _split_at_commas(body: str, text: str) -> list[str]:
     parts, depth, current = [], 0, ""
     for character in body:

@@ -1,4 +1,4 @@
-"""The published rows of PPT, run and set beside the paper's figures.
+"""The published rows of PPT and GCG, run and set beside the paper's figures.
 
     python -m posteer.experiments.rows run --out records.csv [--methods ppt-rb ppt] [--device cuda]
     python -m posteer.experiments.rows table records.csv
@@ -6,7 +6,7 @@
 `run` ascends every target of the paper for ten seeds, snaps each end point under every reading of
 "J_tilt of a candidate", and writes one record per run and reading. The analytic methods run on the
 idealised models; `ppt` and `ppt-rb` run from the shipped banks of the trained ones, which judge the
-prompts. `table` sets records beside the published figures.
+prompts; `gcg` searches on the trained ones, `--device` being the model's. `table` sets records beside the published figures.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from posteer.experiments.published import TARGETS, Figure, published, utility_of
 from posteer.latents import DrawPlan
 from posteer.models import Metered, open_model
 from posteer.problem import Problem
+from posteer.search.gcg import GreedyCoordinateGradient
 from posteer.steering.ascent import AscentSettings
 from posteer.steering.ppt import PosteriorPrefixTuning
 from posteer.steering.snap import CandidateScore
 from posteer.utilities import Utility, open_utility
 
-METHODS = ("ppt-rb-analytic", "ppt-analytic", "ppt-rb", "ppt")
+METHODS = ("ppt-rb-analytic", "ppt-analytic", "ppt-rb", "ppt", "gcg")
 HORIZON = 4
 
 
@@ -48,11 +49,11 @@ class Record:
     method: str
     seed: int
     reading: str
-    ess_fraction: float
-    pareto_k: float
-    steps: int
-    stop_reason: str
-    surrogate: float
+    ess_fraction: float | None
+    pareto_k: float | None
+    steps: int | None
+    stop_reason: str | None
+    surrogate: float | None
     prompt: str
     expected_utility: float
     rank: int | None
@@ -60,6 +61,7 @@ class Record:
     held_out_surrogate: float | None
     forward_tokens: int
     bank_tokens: int
+    backward_tokens: int = 0
 
 
 def run(
@@ -72,6 +74,8 @@ def run(
     steps: int = 5000,
 ) -> list[Record]:
     """All targets of one model, length and method, as one batch."""
+    if method == "gcg":
+        return _search(model_name, length, seeds, device)
     analytic = method.endswith("-analytic")
     model = Metered(open_model(f"exact:{model_name}" if analytic else model_name))
     draw = DrawPlan(n_samples=n_samples)
@@ -118,6 +122,69 @@ def run(
                 )
             )
     return records
+
+
+def _search(model_name: str, length: int, seeds: list[int], device: str) -> list[Record]:
+    """GCG as the paper sets it, on the trained model; prompts are judged on CPU as the others'."""
+    model = Metered(open_model(model_name, device))
+    judge = Metered(open_model(model_name))
+    targets = TARGETS[model_name]
+    utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
+    problems = [Problem(model, u, length, HORIZON, seed) for u in utilities for seed in seeds]
+    answers = GreedyCoordinateGradient().solve(problems)
+    records = []
+    for which, target in enumerate(targets):
+        own = answers[which * len(seeds) : (which + 1) * len(seeds)]
+        among = landscape(judge.inner, utilities[which], length, HORIZON)
+        prompts = torch.stack([answer.prompt for answer in own])
+        values = _values(judge, utilities[which], prompts)
+        for seed, answer, value in zip(seeds, own, values, strict=True):
+            records.append(
+                Record(
+                    model=model_name,
+                    target=target,
+                    length=length,
+                    method="gcg",
+                    seed=seed,
+                    reading="",
+                    ess_fraction=None,
+                    pareto_k=None,
+                    steps=answer.steps,
+                    stop_reason=answer.stop_reason,
+                    surrogate=None,
+                    prompt="".join(map(str, answer.prompt.tolist())),
+                    expected_utility=value,
+                    rank=None if among is None else among.rank(value),
+                    optimum=None if among is None else among.optimum,
+                    held_out_surrogate=None,
+                    forward_tokens=answer.queries.forward_tokens,
+                    bank_tokens=0,
+                    backward_tokens=answer.queries.backward_tokens,
+                )
+            )
+    return records
+
+
+def search_table(records: list[dict[str, str]]) -> list[str]:
+    """Every cell of a search: J and, where all prompts can be ranked, rank; ours beside theirs."""
+    figures = published()
+    lines = [
+        "| model | m | target | J published | J ours | rank published | rank ours | tokens | |",
+        "|---" * 9 + "|",
+    ]
+    for key, by_reading in _cells(records).items():
+        model, target, m, _ = key
+        rows = by_reading[""]
+        j = figures[*key, "J"]
+        theirs = figures.get((*key, "rank"))
+        rank = _mean_and_error(rows, "rank") if rows[0]["rank"] else ""
+        tokens = fmean(float(r["forward_tokens"]) + float(r["backward_tokens"]) for r in rows)
+        lines.append(
+            f"| {model} | {m} | {target} | {j.value:.2f} ({j.standard_error:.2f}) "
+            f"| {_mean_and_error(rows)} | {'' if theirs is None else f'{theirs.value:.1f}'} "
+            f"| {rank} | {tokens:,.0f} | {'' if _matches(figures, key, rows) else 'differs'} |"
+        )
+    return lines
 
 
 def _values(model: Metered, utility: Utility, prompts: Tensor) -> list[float]:
@@ -207,8 +274,8 @@ def _standard_error(values: list[float]) -> float:
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def _mean_and_error(rows: list[dict[str, str]]) -> str:
-    values = [float(r["expected_utility"]) for r in rows]
+def _mean_and_error(rows: list[dict[str, str]], column: str = "expected_utility") -> str:
+    values = [float(r[column]) for r in rows]
     return f"{fmean(values):.2f} ({_standard_error(values):.2f})"
 
 
@@ -239,7 +306,12 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.command == "table":
         records = read_records(given.records)
-        print("\n".join([*agreement(records), "", *cell_table(records)]))
+        searched = [record for record in records if not record["reading"]]
+        tuned = [record for record in records if record["reading"]]
+        if tuned:
+            print("\n".join([*agreement(tuned), "", *cell_table(tuned)]))
+        if searched:
+            print("\n".join(search_table(searched)))
         return
     with given.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(Record.__dataclass_fields__))

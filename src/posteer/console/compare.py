@@ -1,0 +1,49 @@
+"""A comparison of methods in a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from posteer.comparison import Comparison
+from posteer.problem import show_prompt
+
+
+def show_comparison(found: Comparison) -> None:
+    """One row a method; what a bank costs is shown whole and shared."""
+    first = found.methods[0].runs[0]
+    table = Table(
+        title=f"{first.utility} from {first.model} · length {first.length} · "
+        f"{len(found.methods[0].runs)} seeds"
+    )
+    table.add_column("method", overflow="fold")
+    for column in ("mean", "best", "rank", "tokens", "bank", "s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    top = max(summary.mean for summary in found.methods)
+    for summary in found.methods:
+        error = summary.standard_error
+        mean = f"{summary.mean:.4f}" + ("" if error != error else f" ({error:.4f})")
+        rank = "" if summary.mean_rank is None else f"{summary.mean_rank:.1f}"
+        shared = summary.bank_tokens / found.amortised_over
+        table.add_row(
+            summary.method,
+            f"[bold]{mean}[/bold]" if summary.mean >= top - 1e-3 else mean,
+            f"{summary.best.expected_utility:.4f}",
+            rank,
+            f"{summary.tokens:,.0f}",
+            f"{shared:,.0f}" if summary.bank_tokens else "",
+            f"{summary.seconds:.2f}",
+        )
+    console = Console()
+    console.print(table)
+    best = max(found.methods, key=lambda summary: summary.best.expected_utility).best
+    prompt = show_prompt(best.prompt, best.vocab_size)
+    console.print(f"best prompt: {prompt} by {best.method}, {best.expected_utility:.6f}")
+    if found.optimum is not None:
+        console.print(f"optimum over all prompts: {found.optimum:.6f}")
+    if any(summary.bank_tokens for summary in found.methods):
+        console.print(
+            f"a bank is drawn once; its cost is shared by {found.amortised_over} runs here"
+        )
+    for method, runs in found.break_even().items():
+        console.print(f"{method}: its bank has paid for itself after {runs:,} utilities")

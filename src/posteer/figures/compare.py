@@ -1,0 +1,39 @@
+"""Best utility against model tokens spent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from posteer.figures import canvas, save
+
+
+def draw_trajectories(
+    paths: dict[str, list[tuple[list[float], list[float]]]],
+    title: str,
+    optimum: float | None,
+    out: Path,
+) -> None:
+    """One colour a method, one line a seed; a dot where a method gives one answer at the end."""
+    pyplot = canvas()
+    figure, panel = pyplot.subplots(figsize=(7, 4.5))
+    colours = pyplot.rcParams["axes.prop_cycle"].by_key()["color"]
+    for index, (method, runs) in enumerate(paths.items()):
+        _lines(panel, runs, colours[index % len(colours)], method)
+    if optimum is not None:
+        panel.axhline(optimum, color="black", linewidth=0.8, linestyle=":", label="optimum")
+    panel.set(
+        title=title, xlabel="model tokens (bank shared)", ylabel="expected utility", xscale="symlog"
+    )
+    panel.grid(alpha=0.3)
+    panel.legend()
+    save(figure, out)
+
+
+def _lines(panel: Any, runs: list[tuple[list[float], list[float]]], colour: str, name: str) -> None:
+    for number, (tokens, values) in enumerate(runs):
+        label = name if number == 0 else None
+        if len(tokens) > 1:
+            panel.step(tokens, values, where="post", color=colour, alpha=0.6, label=label)
+            label = None
+        panel.plot(tokens[-1:], values[-1:], "o", color=colour, markersize=4, label=label)

@@ -54,8 +54,8 @@ def elicit(
         str | None,
         Parameter(
             help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, gcg, coordinate, beam, random, "
-            "simplex-pt, real-pt, soft-pt or exhaustive; by default ppt-rb for a model with a bank, "
-            "else ppt-rb-analytic."
+            "simplex-pt, real-pt, soft-pt or exhaustive; by default ppt-rb for a model with a "
+            "bank, else ppt-rb-analytic."
         ),
     ] = None,
     seed: Annotated[

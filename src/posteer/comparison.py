@@ -1,4 +1,4 @@
-"""Methods side by side on one problem, over seeds: what they find and what they ask of the model."""
+"""Methods side by side on one problem, over seeds: what they find and what they cost."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@
 `run` ascends every target of the paper for ten seeds, snaps each end point under every reading of
 "J_tilt of a candidate", and writes one record per run and reading. The analytic methods run on the
 idealised models; `ppt` and `ppt-rb` run from the shipped banks of the trained ones, which judge the
-prompts; `gcg` searches on the trained ones, `--device` being the model's. `table` sets records beside the published figures.
+prompts; `gcg` searches on the trained ones, `--device` being the model's. `table` sets records
+beside the published figures.
 """
 
 from __future__ import annotations

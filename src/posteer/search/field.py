@@ -45,7 +45,7 @@ class Run:
         """Model tokens it may still spend."""
         budget = self.problem.max_model_tokens
         used = self.spent.forward_tokens + self.spent.backward_tokens
-        return torch.inf if budget is None else budget - used
+        return math.inf if budget is None else float(budget - used)
 
     def offer(self, value: float, prompt: Int[Tensor, "m"]) -> bool:
         """Keep the prompt if it is the best yet; value and prompt always belong together."""

@@ -152,7 +152,8 @@ class BeamSearch:
             owners, grown = [], []
             for run in list(beams):
                 wider = _extended(beams[run], field.vocab)
-                if field.affordable(run, len(wider), field.price_of(length)) < len(wider):
+                rest = 0 if length == field.length else field.price  # one whole prompt at the end
+                if field.runs[run].left < len(wider) * field.price_of(length) + rest:
                     field.runs[run].stop_reason = "budget"
                     self._finish(field, run, beams.pop(run), generators[run])
                     continue

@@ -1,0 +1,351 @@
+"""Direct search: trees, gradients, GCG by the book, baselines, budgets, soft prefixes."""
+
+import math
+
+import pytest
+import torch
+from test_transformer import small
+
+from posteer import evaluation
+from posteer.elicitation import elicit, elicit_many
+from posteer.errors import InputError
+from posteer.evaluation import continuation_laws, expected_utility, landscape
+from posteer.models import Metered, TransformerModel, open_model
+from posteer.models.tree import continuation_tree, tree_size
+from posteer.objectives import ExpectedUtility
+from posteer.problem import Problem
+from posteer.search.field import Field
+from posteer.search.gcg import GreedyCoordinateGradient
+from posteer.search.prefixes import PrefixTuning
+from posteer.search.simple import BeamSearch, CoordinateAscent, RandomSearch, single_substitutions
+from posteer.utilities import Dyck, open_utility
+from posteer.utilities.base import all_sequences
+
+
+def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **more):
+    metered = Metered(model)
+    goal = open_utility(utility, metered.space)
+    return [Problem(metered, goal, length, horizon, seed, **more) for seed in seeds]
+
+
+# --- continuations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("vocab", "horizon"), [(2, 1), (2, 4), (3, 3), (5, 2)])
+@pytest.mark.parametrize("positions", ["none", "learned"])
+def test_a_tree_is_read_like_its_sequences(vocab, horizon, positions):
+    """Every continuation as a sequence of its own, by the ordinary forward pass."""
+    model = small(positions, vocab=vocab)
+    prompts = torch.randint(vocab, (7, 9), generator=torch.Generator().manual_seed(0))
+    found = model.continuation_log_probs(prompts, horizon)
+    for column, continuation in enumerate(all_sequences(vocab, horizon)):
+        whole = torch.cat([prompts, continuation.expand(7, -1)], 1)
+        laws = model.log_predictive(whole)[:, 9:-1]
+        expected = laws.gather(-1, whole[:, 9:, None]).squeeze(-1).sum(-1)
+        assert torch.allclose(found[:, column], expected, atol=2e-5)
+    assert torch.allclose(found.exp().sum(-1), torch.ones(7), atol=1e-5)
+
+
+def test_trees_count_inner_nodes():
+    assert tree_size(2, 4) == len(continuation_tree(2, 4)) == 14
+    assert tree_size(3, 1) == len(continuation_tree(3, 1)) == 0
+
+
+@pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])
+def test_laws_cost_what_the_price_says(name):
+    model = Metered(small(vocab=2) if name == "small" else open_model(name))
+    continuation_laws(model, torch.zeros(5, 8, dtype=torch.long), 4)
+    assert model.queries.forward_tokens == 5 * (8 + 14) == 5 * model.tokens_of(8, 4)
+    assert model.queries.backward_tokens == 0
+
+
+def test_running_out_of_memory_halves_the_pass(monkeypatch):
+    model = small(vocab=2)
+    prompts = all_sequences(2, 5)
+    whole = continuation_laws(model, prompts, 3)
+    read = model.continuation_log_probs
+    sizes = []
+
+    def tight(some, horizon):
+        sizes.append(len(some))
+        if len(some) > 5:
+            raise torch.OutOfMemoryError
+        return read(some, horizon)
+
+    monkeypatch.setattr(model, "continuation_log_probs", tight)
+    assert torch.allclose(continuation_laws(model, prompts, 3), whole, atol=1e-6)
+    assert max(sizes[-6:]) <= 5
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("utility", ["dyck", "reverse-xent(dir-4)", "frequency(0.3)"])
+def test_one_hot_gradients_against_finite_differences(utility):
+    """Central differences in float64; the context a goal reads stays that of the hard prompt."""
+    model = small("learned", vocab=2)
+    model.network.double()
+    field = Field(problems_of(model, utility, length=5, seeds=[0]), "test", gradients=True)
+    prompt = torch.tensor([[0, 1, 1, 0, 1]])
+    rows = torch.nn.functional.one_hot(prompt, 2).double()
+
+    def value(at):
+        embedded = model.network.embed(at)
+        tree = continuation_tree(2, 4)
+        laws = model.network.tree_log_probs(embedded, tree)
+        return float(field.of_laws(torch.tensor([0]), prompt, laws.detach())[0])
+
+    _, slope = field.gradients(torch.tensor([0]), prompt)
+    step = 1e-3
+    for place in range(5):
+        for token in range(2):
+            up, down = rows.clone(), rows.clone()
+            up[0, place, token] += step
+            down[0, place, token] -= step
+            numeric = (value(up) - value(down)) / (2 * step)
+            # logits are cast to float32 before the softmax: 1e-7 / step, and step squared
+            assert float(slope[0, place, token]) == pytest.approx(numeric, abs=5e-4)
+
+
+# --- GCG -----------------------------------------------------------------------------------------
+
+
+def by_the_book(model, utility, prompt, horizon=4):
+    """The paper's GCG in plain steps: one sequence at a time, no trees, no batches."""
+    space = model.space
+    objective = ExpectedUtility(utility, space.vocab_size, horizon)
+    order = utility.order
+
+    def law(rows):
+        logs = []
+        for continuation in all_sequences(space.vocab_size, horizon):
+            tail = torch.nn.functional.one_hot(continuation, space.vocab_size).float()
+            laws = model.log_predictive_of_rows(torch.cat([rows, tail])[None])[0]
+            at = torch.arange(len(prompt), len(prompt) + horizon)
+            logs.append(laws[at, continuation].sum())
+        return torch.stack(logs)[None]
+
+    def goal(tokens, rows):
+        context = 0
+        for token in tokens[len(tokens) - order :].tolist():
+            context = context * space.vocab_size + token
+        return objective.of_laws(law(rows), torch.tensor([context]))[0]
+
+    def one_hot(tokens):
+        return torch.nn.functional.one_hot(tokens, space.vocab_size).float()
+
+    with torch.no_grad():
+        value = float(goal(prompt, one_hot(prompt)))
+    for _ in range(max(10, 2 * len(prompt))):
+        rows = one_hot(prompt).requires_grad_()
+        (slope,) = torch.autograd.grad(goal(prompt, rows), rows)
+        best = (value, prompt)
+        for place, token in enumerate(slope.argmax(1).tolist()):
+            if token != int(prompt[place]):
+                changed = prompt.clone()
+                changed[place] = token
+                with torch.no_grad():
+                    now = float(goal(changed, one_hot(changed)))
+                if now > best[0]:
+                    best = (now, changed)
+        if best[1] is prompt:
+            break
+        value, prompt = best
+    return value, prompt
+
+
+@pytest.mark.parametrize("utility", ["dyck", "reverse-xent(sym-0.1)", "frequency(0.2)"])
+def test_gcg_is_the_papers(utility):
+    model = small("learned", vocab=2)
+    problems = problems_of(model, utility, length=7, seeds=range(4))
+    starts = Field(problems, "gcg").random_prompts(range(4), "gcg-start")[:, 0]
+    for answer, start in zip(GreedyCoordinateGradient().solve(problems), starts, strict=True):
+        value, prompt = by_the_book(model, problems[0].utility, start)
+        assert answer.prompt.tolist() == prompt.tolist()
+        assert answer.history[-1].value == pytest.approx(value, abs=1e-6)
+        assert answer.stop_reason in ("no-improvement", "step-limit")
+
+
+SEARCHES = [
+    GreedyCoordinateGradient(),
+    GreedyCoordinateGradient(top_k=3, candidates=12, swaps=2, buffer=4, steps=6),
+    GreedyCoordinateGradient(top_k=2, candidates=5, steps=6),
+    CoordinateAscent(restarts=3),
+    RandomSearch(prompts=70),
+    BeamSearch(width=3),
+    PrefixTuning(kind="simplex", steps=6),
+    PrefixTuning(kind="real", steps=6),
+    PrefixTuning(kind="soft", steps=6),
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s).__name__)
+def test_searches_keep_value_and_prompt_together_and_pay_for_what_they_ask(search):
+    model = small(vocab=4)
+    before = {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
+    problems = problems_of(model, length=6, seeds=range(3), horizon=3)
+    metered = problems[0].model
+    answers = search.solve(problems)
+    for answer in answers:
+        exact = expected_utility(model, problems[0].utility, answer.prompt[None], 3)
+        assert len(answer.history) == answer.steps
+        if not isinstance(search, PrefixTuning):  # theirs is the soft prefix's
+            own = float(exact.expected_utility[0])
+            assert answer.history[-1].value == pytest.approx(own, abs=1e-6)
+            values = [step.value for step in answer.history if math.isfinite(step.value)]
+            assert values == sorted(values)
+    paid = [(a.queries.forward_tokens, a.queries.backward_tokens) for a in answers]
+    assert sum(f for f, _ in paid) == metered.queries.forward_tokens
+    assert sum(b for _, b in paid) == metered.queries.backward_tokens
+    for name, tensor in model.network.state_dict().items():
+        assert torch.equal(tensor, before[name]), "weights are untouched"
+    again = search.solve(problems_of(model, length=6, seeds=range(3), horizon=3))
+    assert [a.prompt.tolist() for a in again] == [a.prompt.tolist() for a in answers]
+    alone = search.solve(problems_of(model, length=6, seeds=[1], horizon=3))
+    assert alone[0].prompt.tolist() == answers[1].prompt.tolist()
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("budget", [70, 200, 999])
+def test_budgets_are_honoured(search, budget):
+    problems = problems_of(
+        small(vocab=3), length=6, seeds=[0, 5], horizon=3, max_model_tokens=budget
+    )
+    for answer in search.solve(problems):
+        spent = answer.queries.forward_tokens + answer.queries.backward_tokens
+        assert spent <= budget
+        assert len(answer.prompt) == 6
+
+
+def test_a_budget_that_pays_for_nothing_is_refused():
+    with pytest.raises(
+        InputError, match=r"5 model tokens does not pay for one prompt.*at least 20"
+    ):
+        elicit("beta-bernoulli", "dyck", length=6, method="gcg", max_model_tokens=5)
+
+
+def test_candidates_are_never_the_prompt_itself():
+    prompt = torch.tensor([0, 2, 1, 1, 0])
+    slope = torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double()
+    for search in SEARCHES[:3]:
+        proposed = search._propose(prompt, slope, torch.Generator().manual_seed(0), 10**9)
+        assert bool((proposed != prompt).any(1).all())
+        assert len(proposed.unique(dim=0)) == len(proposed)
+        assert len(search._propose(prompt, slope, torch.Generator().manual_seed(0), 2)) <= 2
+    changed = single_substitutions(prompt, 3)
+    assert len(changed.unique(dim=0)) == 10
+    assert bool(((changed != prompt).sum(1) == 1).all())
+
+
+def test_top_k_proposes_the_tokens_of_largest_gradient():
+    prompt = torch.tensor([1, 0])
+    slope = torch.tensor([[3.0, 9.0, 5.0, 1.0], [0.0, 7.0, 2.0, 8.0]]).double()
+    stream = torch.Generator()
+    found = GreedyCoordinateGradient(top_k=2)._propose(prompt, slope, stream, 10**9).tolist()
+    assert sorted(found) == [[0, 0], [1, 1], [1, 3], [2, 0]]
+    assert found[0] == [1, 3], "the largest gain first"
+    one = GreedyCoordinateGradient()._propose(prompt, slope, stream, 10**9).tolist()
+    assert one == [[1, 3]], "the first position keeps its own top token"
+
+
+def test_enough_coordinate_restarts_find_the_optimum():
+    model = small("learned", vocab=2)
+    best = landscape(model, Dyck(), 8, 4)
+    found = CoordinateAscent(restarts=40).solve(problems_of(model, length=8, seeds=[0]))[0]
+    assert found.history[-1].value == pytest.approx(best.optimum, abs=1e-6)
+    wide = BeamSearch(width=256).solve(problems_of(model, length=8, seeds=[0]))[0]
+    assert wide.stop_reason == "complete"
+
+
+# --- soft prefixes -------------------------------------------------------------------------------
+
+
+def test_a_soft_prefix_at_a_vertex_is_the_hard_prompt():
+    model = small("learned", vocab=3)
+    prompts = torch.randint(3, (4, 5), generator=torch.Generator().manual_seed(1))
+    rows = torch.nn.functional.one_hot(prompts, 3).float()
+    hard = model.continuation_log_probs(prompts, 3)
+    assert torch.allclose(model.continuation_log_probs_of_rows(rows, 3), hard, atol=1e-5)
+    embedded = model.network.tokens(prompts)
+    soft = model.continuation_log_probs_of_embeddings(embedded, 3)
+    assert torch.allclose(soft, hard, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["simplex", "real", "soft"])
+def test_soft_prefixes_reach_past_the_best_hard_prompt(kind):
+    """Hard prompts are among the soft ones, so tuning from some seed must do as well."""
+    model = small("learned", vocab=2)
+    best = landscape(model, Dyck(), 4, 4).optimum
+    problems = problems_of(model, length=4, seeds=range(6))
+    answers = PrefixTuning(kind=kind, steps=150, rate=0.1).solve(problems)
+    assert max(answer.surrogate for answer in answers) > best - 0.02
+    for answer in answers:
+        assert answer.surrogate == pytest.approx(max(s.value for s in answer.history), abs=1e-9)
+        value = expected_utility(model, Dyck(), answer.prompt[None], 4).expected_utility
+        assert float(value[0]) <= best + 1e-6
+
+
+# --- front door ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["gcg", "simplex-pt", "real-pt", "soft-pt"])
+def test_models_without_gradients_are_refused_by_name(method):
+    with pytest.raises(InputError, match=r"exact:urn gives none: use ppt-rb, coordinate"):
+        elicit("exact:urn", "dyck", length=6, method=method)
+
+
+@pytest.mark.parametrize("method", ["coordinate(restarts=2)", "beam", "random(prompts=30)"])
+def test_searches_run_on_any_model(method):
+    found = elicit("exact:markov(vocab=3,order=2)", "dyck", length=6, method=method)
+    assert found.rank >= 1
+    assert found.expected_utility <= found.optimum + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("method", "complaint"),
+    [
+        ("gcg(top-k=0)", "top_k 0"),
+        ("gcg(swaps=2)", "give candidates too"),
+        ("gcg(steps=-1)", "-1 steps"),
+        ("gcg(width=3)", "unknown setting"),
+        ("coordinate(restarts=0)", "0 restarts"),
+        ("random(prompts=0)", "0 prompts"),
+        ("beam(width=0)", "width 0"),
+        ("soft-pt(rate=0)", "must be positive"),
+        ("simplex-pt(steps=0)", "0 steps"),
+    ],
+)
+def test_bad_settings_are_refused(method, complaint):
+    with pytest.raises(InputError, match=complaint):
+        elicit("beta-bernoulli", "dyck", length=6, method=method)
+
+
+def test_horizons_past_enumeration_are_refused():
+    with pytest.raises(InputError, match=r"2\*\*20 continuations are too many"):
+        elicit("beta-bernoulli", "frequency(0.3)", length=6, horizon=20, method="gcg")
+
+
+def test_deep_trees_are_read_level_by_level(monkeypatch):
+    model = small(vocab=2)
+    prompts = all_sequences(2, 3)
+    one_pass = continuation_laws(model, prompts, 4)
+    monkeypatch.setattr(evaluation, "NODES_IN_ONE_PASS", 3)
+    metered = Metered(model)
+    assert torch.allclose(continuation_laws(metered, prompts, 4), one_pass, atol=1e-5)
+    assert metered.queries.forward_tokens == 8 * metered.tokens_of(3, 4)
+
+
+def test_batches_of_runs_are_one_programme():
+    """Utilities and seeds together give what each gives alone."""
+    utilities = ["dyck", "frequency(0.3)", "reverse-xent(tau-0.2)"]
+    together = elicit_many("beta-bernoulli", utilities, length=8, method="gcg", seeds=[0, 1])
+    for run in together:
+        alone = elicit("beta-bernoulli", run.utility, length=8, method="gcg", seed=run.seed)
+        assert alone.prompt == run.prompt
+        assert alone.cost == run.cost
+
+
+def test_transformers_are_differentiable_and_say_so():
+    assert Metered(small()).gives_gradients
+    assert not Metered(open_model("exact:urn")).gives_gradients
+    assert isinstance(open_model("urn"), TransformerModel)

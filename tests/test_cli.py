@@ -301,3 +301,59 @@ def test_json_is_strict_whatever_is_found(capsys, tmp_path):
     main(["sample", *settings, "--check", "--effort", "0.1", "--figure", figure, "--json"])
     record = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(name))
     assert record["check"]["convergence"]["slope"]["value"] is None
+
+
+def test_compare_sets_methods_side_by_side(tmp_path, capsys):
+    figure = tmp_path / "compare.svg"
+    settings = ["--model", "beta-bernoulli", "--utility", "frequency(0.3)", "--length", "6"]
+    settings += ["--methods", "ppt-rb(steps=60),gcg,random(prompts=9)", "--seeds", "2"]
+    main(["compare", *settings, "--figure", str(figure)])
+    printed = capsys.readouterr().out
+    assert "frequency(0.3) from beta-bernoulli" in printed
+    assert "its bank has paid for itself after" in printed
+    assert figure.read_text().startswith("<?xml")
+    main(["compare", *settings, "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert [entry["method"] for entry in record["methods"]] == [
+        "ppt-rb(steps=60)",
+        "gcg",
+        "random(prompts=9)",
+    ]
+    ppt, gcg, _ = record["methods"]
+    assert ppt["model_tokens"] == 0
+    assert ppt["bank_tokens"] == 9_995_000
+    assert len(gcg["runs"]) == 2
+    cheapest = min(entry["model_tokens"] for entry in record["methods"][1:])
+    assert record["break_even"] == {"ppt-rb(steps=60)": -(-9_995_000 // int(cheapest))}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--methods", ""], "at least one method"),
+        (["--methods", "magic"], "unknown method 'magic'"),
+        (["--methods", "gcg(", "--seeds", "1"], "brackets do not match"),
+        (["--seeds", "0"], "0 seeds"),
+        (["--max-model-tokens", "0"], "budget of 0"),
+        (["--model", "exact:urn", "--methods", "gcg"], "gives none: use ppt-rb"),
+        (["--figure", "x.gif"], "expected a name in .svg"),
+        (["--amortise", "0"], "expected at least 1"),
+    ],
+)
+def test_bad_comparisons_are_refused(arguments, complaint, capsys):
+    assert complaint in refused(capsys, "compare", *arguments)
+
+
+def test_budgets_and_forward_cross_entropy_at_the_command_line(capsys):
+    settings = [
+        "--model",
+        "beta-bernoulli",
+        "--utility",
+        "forward-xent(tau-0.3)",
+        "--method",
+        "gcg",
+    ]
+    main(["elicit", *settings, "--max-model-tokens", "300", "--json"])
+    cost = json.loads(capsys.readouterr().out)["cost"]
+    assert 0 < cost["forward_tokens"] + cost["backward_tokens"] <= 300
+    assert "no expected utility" in refused(capsys, "elicit", "--utility", "forward-xent(tau-0.3)")

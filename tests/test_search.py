@@ -349,3 +349,23 @@ def test_transformers_are_differentiable_and_say_so():
     assert Metered(small()).gives_gradients
     assert not Metered(open_model("exact:urn")).gives_gradients
     assert isinstance(open_model("urn"), TransformerModel)
+
+
+# --- against other implementations ---------------------------------------------------------------
+
+
+def test_candidates_are_those_of_nanogcg():
+    """Its sampler, given the gradient of the loss -J, draws exactly our top-1 substitutions (and
+    the prompt itself, which ours never proposes)."""
+    nanogcg = pytest.importorskip("nanogcg.gcg")
+    model = small("learned", vocab=5)
+    problems = problems_of(model, length=7, seeds=[0], horizon=2)
+    prompt = torch.randint(5, (7,), generator=torch.Generator().manual_seed(3))
+    _, slopes = Field(problems, "gcg", gradients=True).gradients(torch.tensor([0]), prompt[None])
+    stream = torch.Generator().manual_seed(0)
+    for top_k in (1, 5):
+        ours = GreedyCoordinateGradient(top_k=top_k)._propose(prompt, slopes[0], stream, 10**9)
+        torch.manual_seed(0)
+        theirs = nanogcg.sample_ids_from_grad(prompt, -slopes[0].clone(), 4000, top_k, 1, None)
+        drawn = {tuple(row) for row in theirs.tolist()} - {tuple(prompt.tolist())}
+        assert drawn == {tuple(row) for row in ours.tolist()}

@@ -30,7 +30,7 @@ def draw_trajectories(
     save(figure, out)
 
 
-def _lines(panel: Any, runs: list[tuple[list[float], list[float]]], colour: str, name: str) -> None:
+def _lines(panel: Any, runs: list[tuple[list[float], list[float]]], colour: Any, name: str) -> None:
     for number, (tokens, values) in enumerate(runs):
         label = name if number == 0 else None
         if len(tokens) > 1:

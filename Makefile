@@ -28,11 +28,13 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/ascent.py
 	$(BIN)/python benchmarks/rollouts.py
+	$(BIN)/python benchmarks/search.py
 
-# The published rows of PPT beside ours, printed from the committed records.
+# The published rows beside ours, printed from the committed records.
 records: $(READY)
 	$(BIN)/python -m posteer.experiments.rows table docs/records/analytic.csv
 	$(BIN)/python -m posteer.experiments.rows table docs/records/rollouts.csv
+	$(BIN)/python -m posteer.experiments.rows table docs/records/gcg.csv
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

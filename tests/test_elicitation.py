@@ -69,6 +69,9 @@ def test_every_method_keeps_the_promise_of_its_record(method):
     assert len(record["prompt"]) == 5
     assert record["optimum"] >= record["expected_utility"] - 1e-6
     assert 1 <= record["rank"] <= 32
+    assert len(found.history) == record["steps"]
+    seconds = [step.seconds for step in found.history]
+    assert seconds == sorted(seconds)
     if not search:
         assert record["cost"]["forward_tokens"] == 0
         assert record["cost"]["backward_tokens"] == 0
@@ -81,9 +84,7 @@ def test_every_method_keeps_the_promise_of_its_record(method):
     assert (record["surrogate"] is not None) == method.endswith("-pt")
     if method == "exhaustive":
         assert record["rank"] == 1
-    else:
-        assert len(found.history) == record["steps"]
-        assert found.history[-1].forward_tokens <= record["cost"]["forward_tokens"]
+    assert found.history[-1].forward_tokens <= record["cost"]["forward_tokens"]
 
 
 @pytest.mark.parametrize(
@@ -402,3 +403,18 @@ def test_the_default_method_fits_the_model():
     assert default_method(posteer.open_model("exact:urn")) == "ppt-rb-analytic"
     unknown = FunctionModel(lambda tokens: None, vocab_size=2, order=0)
     assert default_method(unknown) == "ppt-rb"
+
+
+@pytest.mark.parametrize(
+    ("method", "complaint"),
+    [
+        ("ppt-rb(samples=100,rollout-length=50,steps=2)", "drawing a bank takes 4,900 model tok"),
+        ("exhaustive", "trying every prompt takes"),
+    ],
+)
+@pytest.mark.parametrize("model", ["exact:urn", "beta-bernoulli"])
+def test_budgets_that_cannot_be_kept_are_refused(model, method, complaint):
+    with pytest.raises(InputError, match=complaint):
+        elicit(model, "dyck", length=6, method=method, max_model_tokens=100)
+    paid = elicit(model, "dyck", length=6, method=method, max_model_tokens=6000)
+    assert len(paid.prompt) == 6

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 
-from posteer.errors import InputError
+from posteer.errors import InputError, require
 from posteer.evaluation import landscape
-from posteer.problem import Answer, Problem, Progress
+from posteer.models import ExactModel, Metered
+from posteer.problem import Answer, Problem, Progress, Step
 from posteer.spec import Spec
 
 
@@ -22,7 +24,8 @@ class ExhaustiveSearch:
             if key in solved:
                 answers.append(solved[key])
                 continue
-            before = replace(problem.model.queries)
+            _require_budget(problem)
+            before, started = replace(problem.model.queries), time.perf_counter()
             found = landscape(
                 problem.model, problem.utility, problem.length, problem.horizon, progress
             )
@@ -32,9 +35,32 @@ class ExhaustiveSearch:
                     f"exhaustive: {vocab}**{problem.length} prompts with {vocab}**"
                     f"{problem.horizon} continuations each are too many to try"
                 )
-            solved[key] = Answer(found.best_prompt, problem.model.queries.since(before))
+            spent = problem.model.queries.since(before)
+            seconds = time.perf_counter() - started
+            step = Step(found.optimum, len(found.sizes), spent.forward_tokens, 0, seconds)
+            solved[key] = Answer(
+                found.best_prompt, spent, steps=1, stop_reason="complete", history=[step]
+            )
             answers.append(solved[key])
         return answers
+
+
+def _require_budget(problem: Problem) -> None:
+    """On an exact model nothing is read twice, so trying it on the side tells the price."""
+    budget, model = problem.max_model_tokens, problem.model
+    if budget is None:
+        return
+    price = model.space.vocab_size**problem.length * model.tokens_of(
+        problem.length, problem.horizon
+    )
+    if isinstance(model.inner, ExactModel):
+        aside = Metered(model.inner)
+        landscape(aside, problem.utility, problem.length, problem.horizon)
+        price = aside.queries.forward_tokens
+    require(
+        price <= budget,
+        f"exhaustive: trying every prompt takes {price:,} model tokens, the budget is {budget:,}",
+    )
 
 
 def from_spec(spec: Spec) -> ExhaustiveSearch:

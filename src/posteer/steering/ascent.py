@@ -6,6 +6,7 @@ leave the batch, so the rest go on faster.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -51,6 +52,7 @@ class Ascent:
     stop_reason: str
     surrogate_history: list[float] = field(repr=False)
     ess_history: list[float] = field(repr=False)
+    seconds_history: list[float] = field(repr=False)
 
     @property
     def steps(self) -> int:
@@ -85,6 +87,8 @@ def ascend(
     watch = _StopWatch(settings, len(latents), latents.device)
     finished: dict[int, Ascent] = {}
     active = list(range(len(latents)))
+    started = time.perf_counter()
+    clock: list[float] = []
     surrogates: list[list[float]] = [[] for _ in active]
     ess: list[list[float]] = [[] for _ in active]
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
@@ -95,6 +99,7 @@ def ascend(
         ):
             surrogates[run].append(value)
             ess[run].append(fraction)
+        clock.append(time.perf_counter() - started)
         over = watch.over(at, last=iteration == settings.max_steps)
         for row in over.nonzero().flatten().tolist():
             run = active[row]
@@ -107,6 +112,7 @@ def ascend(
                 stop_reason=watch.reason(row),
                 surrogate_history=surrogates[run],
                 ess_history=ess[run],
+                seconds_history=clock[:iteration],
             )
         finite, prompt = prompt, update(prompt, at)
         if bool(over.any()):

@@ -22,7 +22,7 @@ from posteer.latents.importance import ess_fraction, pareto_k
 from posteer.latents.rollouts import DrawPlan, draw_bank
 from posteer.latents.shipped import shipped_bank
 from posteer.models.base import Metered, QueryCount
-from posteer.problem import Answer, Problem, Progress
+from posteer.problem import Answer, Problem, Progress, Step
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
 from posteer.spec import Spec, integer, number
@@ -128,13 +128,13 @@ class PosteriorPrefixTuning:
         for problem in problems:
             key = self._bank_key(problem)
             if key not in banks:
-                pick = self._analytic_banks if self.analytic else self._rollout_banks
-                banks[key] = pick(problem.model, key, progress)
+                if self.analytic:
+                    banks[key] = self._analytic_banks(problem.model, key)
+                else:
+                    banks[key] = self._rollout_banks(problem, progress)
         return banks
 
-    def _analytic_banks(
-        self, model: Metered, seed: int, _progress: Progress | None
-    ) -> tuple[LatentBank, LatentBank]:
+    def _analytic_banks(self, model: Metered, seed: int) -> tuple[LatentBank, LatentBank]:
         process, n = model.process, self.draw.n_samples
         if process is None:
             raise InputError(f"{model.name} has no known prior to draw from: use ppt or ppt-rb")
@@ -142,8 +142,9 @@ class PosteriorPrefixTuning:
         return draw_analytic(process, n, seed), draw_analytic(process, n, seed, held_out=True)
 
     def _rollout_banks(
-        self, model: Metered, _seed: int, progress: Progress | None
+        self, problem: Problem, progress: Progress | None
     ) -> tuple[LatentBank, LatentBank | None]:
+        model, budget = problem.model, problem.max_model_tokens
         if self.bank is not None:
             self._require_match(model, self.bank)
             others = (shipped_bank(model.fingerprint, kind) for kind in ("held-out", "tuning"))
@@ -153,6 +154,12 @@ class PosteriorPrefixTuning:
             shipped = shipped_bank(model.fingerprint)
             if shipped is not None:
                 return shipped, shipped_bank(model.fingerprint, "held-out")
+        price = self.draw.n_samples * (self.draw.rollout_length - 1)
+        if budget is not None and price > budget:
+            raise InputError(
+                f"drawing a bank takes {price:,} model tokens and the budget is {budget:,}: use "
+                "--bank, or fewer samples"
+            )
         return draw_bank(model, self.draw, progress=progress), None
 
     def _require_match(self, model: Metered, bank: LatentBank) -> None:
@@ -240,6 +247,14 @@ class PosteriorPrefixTuning:
             pareto_k=solution.pareto_k,
             steps=ascent.steps,
             stop_reason=ascent.stop_reason,
+            history=[
+                Step(
+                    value=value, candidates=0, forward_tokens=0, backward_tokens=0, seconds=seconds
+                )
+                for value, seconds in zip(
+                    ascent.surrogate_history, ascent.seconds_history, strict=True
+                )
+            ],
             surrogate_history=ascent.surrogate_history,
             ess_history=ascent.ess_history,
         )

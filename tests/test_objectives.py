@@ -9,8 +9,8 @@ from test_transformer import small
 
 from posteer.elicitation import elicit, judge
 from posteer.errors import InputError
-from posteer.evaluation import continuation_laws, expected_utility
-from posteer.kernels import ContextSpace, count_transitions, log_likelihood
+from posteer.evaluation import continuation_laws, estimate_from_bank, expected_utility
+from posteer.kernels import ContextSpace
 from posteer.latents import draw_analytic
 from posteer.models import open_model
 from posteer.objectives import ForwardCrossEntropy, forward_cross_entropy, open_goal
@@ -52,10 +52,23 @@ def test_the_bank_estimates_it():
     prompts = all_sequences(2, 5)[::5]
     exact = expected_utility(model, goal, prompts, 4).expected_utility
     bank = draw_analytic(model.process, 40_000, seed=1)
-    weights = log_likelihood(count_transitions(bank.space, prompts), bank.kernels)
-    last = ContextSpace(2, 1).suffix(prompts)
-    found = goal.of_latents(bank.kernels, weights, last, 4)
+    found = estimate_from_bank(bank, goal, prompts, 4)
     assert torch.allclose(found, exact, atol=0.06)  # 40,000 latents; ESS at worst a few hundred
+
+
+@pytest.mark.parametrize("process", ["urn", "beta-bernoulli", "markov(vocab=2,order=2)"])
+@pytest.mark.parametrize(
+    "name", ["forward-xent(tau-0.2)", "forward-xent(sym-0.3)", "dyck", "reverse-xent(dir-4)"]
+)
+def test_bank_estimates_of_goals_of_any_order(process, name):
+    """Targets of a lower, the same and a higher order than the latents."""
+    model = open_model(f"exact:{process}")
+    goal = open_goal(name, model.space)
+    prompts = all_sequences(2, 5)[3::7]
+    exact = expected_utility(model, goal, prompts, 3).expected_utility
+    bank = draw_analytic(model.process, 40_000, seed=2)
+    found = estimate_from_bank(bank, goal, prompts, 3)
+    assert torch.allclose(found, exact, atol=0.08, rtol=0.02)
 
 
 def test_forward_and_reverse_have_different_optima():
@@ -89,6 +102,8 @@ def test_what_it_cannot_do_is_said():
         open_goal(goal, ContextSpace(3, 0))
     with pytest.raises(InputError, match="unknown target"):
         open_goal("forward-xent(huh)", ContextSpace(2, 0))
+    with pytest.raises(InputError, match="unknown utility 'forward-xentropy'"):
+        open_goal("forward-xentropy(tau-0.2)", ContextSpace(2, 0))
     assert isinstance(open_goal("forward-xent(dir-3)", ContextSpace(2, 1)), ForwardCrossEntropy)
 
 

@@ -1,5 +1,6 @@
 """Direct search: trees, gradients, GCG by the book, baselines, budgets, soft prefixes."""
 
+import itertools
 import math
 
 import pytest
@@ -183,7 +184,7 @@ SEARCHES = [
 def test_searches_keep_value_and_prompt_together_and_pay_for_what_they_ask(search):
     model = small(vocab=4)
     before = {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
-    problems = problems_of(model, length=6, seeds=range(3), horizon=3)
+    problems = problems_of(model, "frequency(0.4)", length=6, seeds=range(3), horizon=3)
     metered = problems[0].model
     answers = search.solve(problems)
     for answer in answers:
@@ -199,9 +200,9 @@ def test_searches_keep_value_and_prompt_together_and_pay_for_what_they_ask(searc
     assert sum(b for _, b in paid) == metered.queries.backward_tokens
     for name, tensor in model.network.state_dict().items():
         assert torch.equal(tensor, before[name]), "weights are untouched"
-    again = search.solve(problems_of(model, length=6, seeds=range(3), horizon=3))
+    again = search.solve(problems_of(model, "frequency(0.4)", length=6, seeds=range(3), horizon=3))
     assert [a.prompt.tolist() for a in again] == [a.prompt.tolist() for a in answers]
-    alone = search.solve(problems_of(model, length=6, seeds=[1], horizon=3))
+    alone = search.solve(problems_of(model, "frequency(0.4)", length=6, seeds=[1], horizon=3))
     assert alone[0].prompt.tolist() == answers[1].prompt.tolist()
 
 
@@ -209,7 +210,7 @@ def test_searches_keep_value_and_prompt_together_and_pay_for_what_they_ask(searc
 @pytest.mark.parametrize("budget", [70, 200, 999])
 def test_budgets_are_honoured(search, budget):
     problems = problems_of(
-        small(vocab=3), length=6, seeds=[0, 5], horizon=3, max_model_tokens=budget
+        small(vocab=3), "frequency(0.4)", length=6, seeds=[0, 5], horizon=3, max_model_tokens=budget
     )
     for answer in search.solve(problems):
         spent = answer.queries.forward_tokens + answer.queries.backward_tokens
@@ -228,10 +229,12 @@ def test_candidates_are_never_the_prompt_itself():
     prompt = torch.tensor([0, 2, 1, 1, 0])
     slope = torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double()
     for search in SEARCHES[:3]:
-        proposed = search._propose(prompt, slope, torch.Generator().manual_seed(0), 10**9)
+        proposed, _ = search._propose(prompt, slope, torch.Generator().manual_seed(0), 10**9)
         assert bool((proposed != prompt).any(1).all())
         assert len(proposed.unique(dim=0)) == len(proposed)
-        assert len(search._propose(prompt, slope, torch.Generator().manual_seed(0), 2)) <= 2
+        few, complete = search._propose(prompt, slope, torch.Generator().manual_seed(0), 2)
+        assert len(few) <= 2
+        assert not complete or len(few) == len(proposed)
     changed = single_substitutions(prompt, 3)
     assert len(changed.unique(dim=0)) == 10
     assert bool(((changed != prompt).sum(1) == 1).all())
@@ -241,11 +244,13 @@ def test_top_k_proposes_the_tokens_of_largest_gradient():
     prompt = torch.tensor([1, 0])
     slope = torch.tensor([[3.0, 9.0, 5.0, 1.0], [0.0, 7.0, 2.0, 8.0]]).double()
     stream = torch.Generator()
-    found = GreedyCoordinateGradient(top_k=2)._propose(prompt, slope, stream, 10**9).tolist()
+    proposed, complete = GreedyCoordinateGradient(top_k=2)._propose(prompt, slope, stream, 10**9)
+    assert complete
+    found = proposed.tolist()
     assert sorted(found) == [[0, 0], [1, 1], [1, 3], [2, 0]]
     assert found[0] == [1, 3], "the largest gain first"
-    one = GreedyCoordinateGradient()._propose(prompt, slope, stream, 10**9).tolist()
-    assert one == [[1, 3]], "the first position keeps its own top token"
+    one, _ = GreedyCoordinateGradient()._propose(prompt, slope, stream, 10**9)
+    assert one.tolist() == [[1, 3]], "the first position keeps its own top token"
 
 
 def test_enough_coordinate_restarts_find_the_optimum():
@@ -255,6 +260,87 @@ def test_enough_coordinate_restarts_find_the_optimum():
     assert found.history[-1].value == pytest.approx(best.optimum, abs=1e-6)
     wide = BeamSearch(width=256).solve(problems_of(model, length=8, seeds=[0]))[0]
     assert wide.stop_reason == "complete"
+    assert wide.history[-1].value == pytest.approx(best.optimum, abs=1e-6), "it holds every prompt"
+
+
+def test_a_buffer_starts_wide_and_sampling_goes_on_after_a_poor_draw():
+    model = small(vocab=4)
+    best = landscape(model, open_utility("frequency(0.4)", model.space), 4, 3).optimum
+    for buffer in (1, 8):
+        search = GreedyCoordinateGradient(top_k=4, candidates=3, steps=60, buffer=buffer)
+        problems = problems_of(model, "frequency(0.4)", length=4, seeds=range(5), horizon=3)
+        for answer in search.solve(problems):
+            assert answer.history[0].candidates == buffer
+            assert answer.stop_reason == "step-limit"
+            stalls = [a.value == b.value for a, b in itertools.pairwise(answer.history)]
+            assert any(stalls[:-1]), "a draw without gain does not end the run"
+            assert answer.history[-1].value > best - 0.02
+
+
+def test_nothing_is_tried_twice_when_proposals_are_complete():
+    """Two tokens, all flips proposed: a buffer of eight is worked through and then the run ends."""
+    model = small(vocab=2)
+    search = GreedyCoordinateGradient(top_k=2, buffer=8, steps=500)
+    for answer in search.solve(problems_of(model, length=5, seeds=range(3))):
+        assert answer.stop_reason == "no-improvement"
+        assert answer.steps < 40
+
+
+def test_impossible_prompts_attract_no_search():
+    """Two coins that always show one face: only 00..0 and 11..1 can be seen."""
+    for method in ("coordinate(restarts=9)", "beam", "random(prompts=64)"):
+        found = elicit("exact:coins(0,1)", "dyck", length=4, method=method)
+        assert found.prompt in ([0] * 4, [1] * 4)
+        assert found.expected_utility == 0.0
+
+
+def test_a_value_of_minus_infinity_is_still_a_value():
+    from posteer.models import FunctionModel
+
+    def heads(tokens):
+        return torch.tensor([[1.0, 0.0]]).double().expand(len(tokens), 2)
+
+    model = FunctionModel(heads, vocab_size=2, order=0)
+    found = elicit(model, "forward-xent(tau-0.3)", length=4, method="coordinate")
+    assert len(found.prompt) == 4
+    assert found.expected_utility == -math.inf
+
+
+def test_beams_do_not_depend_on_their_batch():
+    utilities = ["dyck", "reverse-xent(sym-0.1)"]
+    method = "beam(width=2)"
+    mixed = elicit_many("beta-bernoulli", utilities, length=7, method=method, seeds=range(3))
+    for run in mixed:
+        alone = elicit("beta-bernoulli", run.utility, length=7, method=method, seed=run.seed)
+        assert (alone.prompt, alone.cost) == (run.prompt, run.cost)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda s: type(s).__name__)
+def test_running_out_of_memory_changes_neither_answers_nor_costs(search, monkeypatch):
+    plenty = search.solve(
+        problems_of(small(vocab=3), "frequency(0.4)", length=5, seeds=range(4), horizon=3)
+    )
+    model = small(vocab=3)
+    for name in (
+        "continuation_log_probs",
+        "continuation_log_probs_of_rows",
+        "continuation_log_probs_of_embeddings",
+    ):
+        read = getattr(model, name)
+
+        def tight(some, horizon, read=read):
+            if len(some) > 3:
+                raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried ..")
+            return read(some, horizon)
+
+        monkeypatch.setattr(model, name, tight)
+    problems = problems_of(model, "frequency(0.4)", length=5, seeds=range(4), horizon=3)
+    scarce = search.solve(problems)
+    assert [a.prompt.tolist() for a in scarce] == [a.prompt.tolist() for a in plenty]
+    assert [a.queries for a in scarce] == [a.queries for a in plenty]
+    assert problems[0].model.queries.forward_tokens == sum(
+        answer.queries.forward_tokens for answer in scarce
+    )
 
 
 # --- soft prefixes -------------------------------------------------------------------------------
@@ -280,9 +366,10 @@ def test_soft_prefixes_reach_past_the_best_hard_prompt(kind):
     answers = PrefixTuning(kind=kind, steps=150, rate=0.1).solve(problems)
     assert max(answer.surrogate for answer in answers) > best - 0.02
     for answer in answers:
-        assert answer.surrogate == pytest.approx(max(s.value for s in answer.history), abs=1e-9)
+        tuning = answer.history[:-1]  # the last entry is the hard prompt's
+        assert answer.surrogate == pytest.approx(max(s.value for s in tuning), abs=1e-9)
         value = expected_utility(model, Dyck(), answer.prompt[None], 4).expected_utility
-        assert float(value[0]) <= best + 1e-6
+        assert answer.history[-1].value == pytest.approx(float(value[0]), abs=1e-6)
 
 
 # --- front door ----------------------------------------------------------------------------------
@@ -290,8 +377,12 @@ def test_soft_prefixes_reach_past_the_best_hard_prompt(kind):
 
 @pytest.mark.parametrize("method", ["gcg", "simplex-pt", "real-pt", "soft-pt"])
 def test_models_without_gradients_are_refused_by_name(method):
-    with pytest.raises(InputError, match=r"exact:urn gives none: use ppt-rb, coordinate"):
+    with pytest.raises(
+        InputError, match="exact:urn gives none: use ppt-rb, ppt-rb-analytic, coord"
+    ):
         elicit("exact:urn", "dyck", length=6, method=method)
+    with pytest.raises(InputError, match="exact:urn gives none: use coordinate, beam"):
+        elicit("exact:urn", "forward-xent(tau-0.2)", length=6, method=method)
 
 
 @pytest.mark.parametrize("method", ["coordinate(restarts=2)", "beam", "random(prompts=30)"])
@@ -312,6 +403,8 @@ def test_searches_run_on_any_model(method):
         ("random(prompts=0)", "0 prompts"),
         ("beam(width=0)", "width 0"),
         ("soft-pt(rate=0)", "must be positive"),
+        ("real-pt(rate=1e300)", "at most 1000"),
+        ("gcg(candidates=10,swaps=99999999999999999999)", "at most a million"),
         ("simplex-pt(steps=0)", "0 steps"),
     ],
 )
@@ -323,6 +416,10 @@ def test_bad_settings_are_refused(method, complaint):
 def test_horizons_past_enumeration_are_refused():
     with pytest.raises(InputError, match=r"2\*\*20 continuations are too many"):
         elicit("beta-bernoulli", "frequency(0.3)", length=6, horizon=20, method="gcg")
+    with pytest.raises(InputError, match="tree of 65,534 tokens: expected at most 256"):
+        elicit("beta-bernoulli", "frequency(0.3)", length=6, horizon=16, method="gcg")
+    with pytest.raises(InputError, match="too many to try"):
+        elicit("beta-bernoulli", "dyck", length=20_000, method="exhaustive", max_model_tokens=10)
 
 
 def test_deep_trees_are_read_level_by_level(monkeypatch):
@@ -359,12 +456,12 @@ def test_candidates_are_those_of_nanogcg():
     the prompt itself, which ours never proposes)."""
     nanogcg = pytest.importorskip("nanogcg.gcg")
     model = small("learned", vocab=5)
-    problems = problems_of(model, length=7, seeds=[0], horizon=2)
+    problems = problems_of(model, "frequency(0.4)", length=7, seeds=[0], horizon=2)
     prompt = torch.randint(5, (7,), generator=torch.Generator().manual_seed(3))
     _, slopes = Field(problems, "gcg", gradients=True).gradients(torch.tensor([0]), prompt[None])
     stream = torch.Generator().manual_seed(0)
     for top_k in (1, 5):
-        ours = GreedyCoordinateGradient(top_k=top_k)._propose(prompt, slopes[0], stream, 10**9)
+        ours, _ = GreedyCoordinateGradient(top_k=top_k)._propose(prompt, slopes[0], stream, 10**9)
         torch.manual_seed(0)
         theirs = nanogcg.sample_ids_from_grad(prompt, -slopes[0].clone(), 4000, top_k, 1, None)
         drawn = {tuple(row) for row in theirs.tolist()} - {tuple(prompt.tolist())}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from posteer.comparison import compare
     from posteer.elicitation import Elicitation, elicit, elicit_many
     from posteer.errors import InputError
-    from posteer.evaluation import expected_utility, landscape
+    from posteer.evaluation import estimate_from_bank, expected_utility, landscape
     from posteer.latents import LatentBank, load_bank, sample
     from posteer.latents.checks import check_filter
     from posteer.models import load, open_model
@@ -24,6 +24,7 @@ _HOMES = {
     "elicit": "posteer.elicitation",
     "elicit_many": "posteer.elicitation",
     "InputError": "posteer.errors",
+    "estimate_from_bank": "posteer.evaluation",
     "expected_utility": "posteer.evaluation",
     "landscape": "posteer.evaluation",
     "compare": "posteer.comparison",
@@ -45,6 +46,7 @@ __all__ = [
     "compare",
     "elicit",
     "elicit_many",
+    "estimate_from_bank",
     "expected_utility",
     "landscape",
     "load",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from posteer.elicitation import Elicitation, elicit_many
+from posteer.elicitation import Elicitation, elicit_many, open_method
 from posteer.errors import require
 from posteer.problem import Progress
 
@@ -80,17 +80,18 @@ class Comparison:
     def optimum(self) -> float | None:
         return self.methods[0].runs[0].optimum
 
-    def break_even(self) -> dict[str, int]:
-        """For each method with a bank: after how many utilities, one run each, the bank has cost
-        less than the cheapest method that asks the model directly."""
-        direct = [m.tokens for m in self.methods if m.bank_tokens == 0 and m.tokens > 0]
-        if not direct:
-            return {}
-        cheapest = min(direct)
+    def break_even(self) -> dict[str, dict[str, int]]:
+        """For each method with a bank and each that asks the model directly: after how many
+        utilities, one run each, the bank has cost less."""
+        direct = [m for m in self.methods if m.bank_tokens == 0 and m.tokens > 0]
         return {
-            summary.method: math.ceil(summary.bank_tokens / (cheapest - summary.tokens))
-            for summary in self.methods
-            if summary.bank_tokens > 0 and summary.tokens < cheapest
+            banked.method: {
+                other.method: math.ceil(banked.bank_tokens / (other.tokens - banked.tokens))
+                for other in direct
+                if other.tokens > banked.tokens
+            }
+            for banked in self.methods
+            if banked.bank_tokens > 0
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -124,6 +125,8 @@ def compare(
     require(
         amortised_over >= 1, f"a bank shared by {amortised_over} utilities: expected at least 1"
     )
+    for method in methods:
+        open_method(method)  # a wrong name or setting is refused before anything runs
     summaries = [
         MethodSummary(
             method,
@@ -146,7 +149,8 @@ def compare(
 def trajectory(run: Elicitation, amortised_over: int) -> tuple[list[float], list[float]]:
     """Model tokens spent against the best value so far, a bank's share before the first step."""
     start = run.cost["bank_tokens"] / amortised_over
-    if run.surrogate is not None or not run.history:  # one answer at the end
+    steps = [step for step in run.history if math.isfinite(step.value)]
+    if run.surrogate is not None or len(steps) < 2:  # one answer at the end
         return [start + _spent(run)], [run.expected_utility]
-    tokens = [start + step.forward_tokens + step.backward_tokens for step in run.history]
-    return tokens, [step.value for step in run.history]
+    tokens = [start + step.forward_tokens + step.backward_tokens for step in steps]
+    return tokens, [step.value for step in steps]

@@ -8,23 +8,30 @@ context, so prompts fall into classes and the optimum is exact far past enumerat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from posteer.errors import InputError, require
-from posteer.kernels import ContextSpace, count_transitions
+from posteer.kernels import ContextSpace, count_transitions, log_likelihood
+from posteer.latents.bank import LatentBank
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
+from posteer.models.memory import free_cached, is_out_of_memory
 from posteer.models.tree import tree_size
 from posteer.objectives import ForwardCrossEntropy, Objective, objective_of
 from posteer.problem import Progress
 from posteer.prompt_classes import prompt_classes
 from posteer.randomness import torch_stream
-from posteer.shapes import Float, Int
-from posteer.utilities.base import Utility, all_sequences
+from posteer.shapes import Bool, Float, Int
+from posteer.utilities.base import (
+    Utility,
+    all_sequences,
+    continuation_log_probabilities,
+    utility_of_kernels,
+)
 
 ENUMERABLE_CONTINUATIONS = 2**16
 """Continuations of a prompt up to which its expected utility is enumerated."""
@@ -114,13 +121,18 @@ def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
 
 def _require_possible(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> None:
     """Exact Bayes has nothing to say after a prompt that no latent can emit."""
+    impossible = impossible_prompts(model, prompts)
+    if bool(impossible.any()):
+        tokens = prompts[impossible][0].tolist()
+        raise InputError(f"the prompt {tokens} is impossible under {model.name}: no prediction")
+
+
+def impossible_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Bool[Tensor, "B"]:
+    """Which prompts no latent of an exact model can emit; a network predicts after anything."""
     inner = model.inner if isinstance(model, Metered) else model
     if not isinstance(inner, ExactModel):
-        return
-    evidence = inner.process.log_marginal(count_transitions(inner.space, prompts))
-    if bool(evidence.isneginf().any()):
-        tokens = prompts[evidence.isneginf()][0].tolist()
-        raise InputError(f"the prompt {tokens} is impossible under {model.name}: no prediction")
+        return torch.zeros(len(prompts), dtype=torch.bool)
+    return inner.process.log_marginal(count_transitions(inner.space, prompts)).isneginf()
 
 
 def _utility_contexts(
@@ -153,19 +165,22 @@ def continuation_laws(
     else:
         limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
         part = max(1, limit // vocab ** (horizon - 1))
-    laws, at = [], 0
+    laws, at, part = [], 0, min(part, len(prompts))
     while at < len(prompts):
         some = prompts[at : at + part]
+        before = replace(model.queries) if isinstance(model, Metered) else None
         try:
             if in_one_pass:
                 law = model.continuation_log_probs(some, horizon)  # type: ignore[attr-defined]
             else:
                 law = _by_levels(model, _read(model, some), len(some), horizon)
-        except torch.OutOfMemoryError:
-            if part == 1:
+        except RuntimeError as error:
+            if part == 1 or not is_out_of_memory(error):
                 raise
+            if isinstance(model, Metered) and before is not None:
+                model.refund(before)
             part = (part + 1) // 2
-            torch.cuda.empty_cache()
+            free_cached()
             continue
         laws.append(law.double().cpu())
         at += len(some)
@@ -197,6 +212,35 @@ def _roll_out(
         if t + 1 < horizon:
             law, state = model.advance(state, token)
     return torch.stack(tokens, -1)
+
+
+def estimate_from_bank(
+    bank: LatentBank,
+    goal: Utility | ForwardCrossEntropy,
+    prompts: Int[Tensor, "B m"],
+    horizon: int,
+) -> Float[Tensor, "B"]:
+    """What a bank makes of hard prompts, without the model: latents weighted by their likelihood.
+
+    The mean utility `sum_l w_l mu_l`, or for the forward cross-entropy
+    `E_target[log sum_l w_l kernel_l(y)]`.
+    """
+    order = max(bank.space.order, goal.order)
+    lifted = bank.at_order(order)
+    contexts = lifted.space.suffix(prompts)
+    counts = count_transitions(bank.space, prompts)
+    log_weights = log_likelihood(counts, bank.kernels).log_softmax(-1)
+    if not isinstance(goal, ForwardCrossEntropy):
+        means = utility_of_kernels(goal, lifted.space, lifted.kernels, horizon)
+        return (log_weights.exp() * means.T[contexts]).sum(-1)
+    continuations = all_sequences(bank.space.vocab_size, horizon)
+    logs = continuation_log_probabilities(lifted.space, lifted.kernels, continuations)
+    mixed = [
+        (own[:, None] + logs[:, context]).logsumexp(0)
+        for own, context in zip(log_weights, contexts.tolist(), strict=True)
+    ]
+    last = ContextSpace(bank.space.vocab_size, goal.order).suffix(prompts)
+    return goal.of_laws(torch.stack(mixed), last)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ continuations has it as a mean, so it stands beside utilities, not among them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -95,24 +96,6 @@ class ForwardCrossEntropy:
         wanted = torch.where(weights > 0, log_probs.double(), 0.0)  # 0 log 0 is 0
         return (weights * wanted).sum(-1)
 
-    def of_latents(
-        self,
-        kernels: Float[Tensor, "L C V"],
-        log_weights: Float[Tensor, "K L"],
-        contexts: Int[Tensor, "K"],
-        horizon: int,
-    ) -> Float[Tensor, "K"]:
-        """The same from a bank: `E_target[log sum_l w_l kernel_l(y)]`, the latents being of the
-        target's space and weighted by each prompt's likelihood."""
-        continuations = all_sequences(self.space.vocab_size, horizon)
-        logs = continuation_log_probabilities(self.space, kernels, continuations)
-        normal = log_weights.log_softmax(-1)
-        rows = [
-            (weights[:, None] + logs[:, context]).logsumexp(0)
-            for weights, context in zip(normal, contexts.tolist(), strict=True)
-        ]
-        return self.of_laws(torch.stack(rows), contexts)
-
 
 def _horizon(n_continuations: int, vocab_size: int) -> int:
     horizon, n = 0, 1
@@ -141,7 +124,7 @@ def open_goal(given: object, space: ContextSpace) -> Utility | ForwardCrossEntro
             f"{space.vocab_size}",
         )
         return given
-    if isinstance(given, str) and given.startswith("forward-xent"):
+    if isinstance(given, str) and re.match(r"forward-xent\s*(\(|$)", given):
         target = parse_spec(given).take(("target",), target=...)["target"]
         return forward_cross_entropy(target, space.vocab_size)
     return open_utility(given, space)  # type: ignore[arg-type]

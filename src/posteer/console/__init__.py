@@ -67,10 +67,12 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     rows.add_row("optimum", _optimum_text(found.expected_utility, found.optimum))
     rows.add_row("rank", _rank_text(found.rank, found.n_prompts))
     if found.surrogate is not None:
-        error = found.surrogate_standard_error or 0.0
+        error = found.surrogate_standard_error
         snapped = found.snapped_surrogate
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
-        rows.add_row("surrogate", f"{found.surrogate:.4f} ± {error:.4f}{after}")
+        name = "soft prefix" if error is None else "surrogate"
+        spread = "" if error is None else f" ± {error:.4f}"
+        rows.add_row(name, f"{found.surrogate:.4f}{spread}{after}")
     if found.held_out_surrogate is not None:
         error = found.held_out_standard_error or 0.0
         rows.add_row("on held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
@@ -81,6 +83,10 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     if found.surrogate_history:
         low, high = min(found.surrogate_history), max(found.surrogate_history)
         rows.add_row("ascent", f"{sparkline(found.surrogate_history)}  {low:.3f} to {high:.3f}")
+    elif len(found.history) > 1:
+        values = [step.value for step in found.history]
+        rows.add_row("search", f"{sparkline(values)}  to {values[-1]:.3f}")
+    if found.steps is not None:
         rows.add_row("steps", f"{found.steps} ({found.stop_reason})")
     rows.add_row("model queries", _cost_text(found.cost))
     rows.add_row("time", f"{found.seconds:.2f} s")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from posteer.comparison import Comparison
 from posteer.problem import show_prompt
 
 
 def show_comparison(found: Comparison) -> None:
-    """One row a method; what a bank costs is shown whole and shared."""
+    """One row a method; tokens are a run's, a bank's cost is shared by so many utilities."""
     first = found.methods[0].runs[0]
-    table = Table(
-        title=f"{first.utility} from {first.model} · length {first.length} · "
-        f"{len(found.methods[0].runs)} seeds"
-    )
+    n = len(found.methods[0].runs)
+    title = f"{first.utility} from {first.model} · length {first.length} · {n} seed{'s' * (n > 1)}"
+    table = Table(title=Text(title))
     table.add_column("method", overflow="fold")
     for column in ("mean", "best", "rank", "tokens", "bank", "s"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -26,7 +26,7 @@ def show_comparison(found: Comparison) -> None:
         rank = "" if summary.mean_rank is None else f"{summary.mean_rank:.1f}"
         shared = summary.bank_tokens / found.amortised_over
         table.add_row(
-            summary.method,
+            Text(summary.method),
             f"[bold]{mean}[/bold]" if summary.mean >= top - 1e-3 else mean,
             f"{summary.best.expected_utility:.4f}",
             rank,
@@ -38,12 +38,15 @@ def show_comparison(found: Comparison) -> None:
     console.print(table)
     best = max(found.methods, key=lambda summary: summary.best.expected_utility).best
     prompt = show_prompt(best.prompt, best.vocab_size)
-    console.print(f"best prompt: {prompt} by {best.method}, {best.expected_utility:.6f}")
+    console.print(Text(f"best prompt: {prompt} by {best.method}, {best.expected_utility:.6f}"))
     if found.optimum is not None:
         console.print(f"optimum over all prompts: {found.optimum:.6f}")
     if any(summary.bank_tokens for summary in found.methods):
         console.print(
             f"a bank is drawn once; its cost is shared by {found.amortised_over} runs here"
         )
-    for method, runs in found.break_even().items():
-        console.print(f"{method}: its bank has paid for itself after {runs:,} utilities")
+    for method, others in found.break_even().items():
+        for other, runs in others.items():
+            console.print(
+                Text(f"{method}: its bank costs less than {other} from {runs:,} utilities on")
+            )

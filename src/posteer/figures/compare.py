@@ -23,15 +23,17 @@ def draw_trajectories(
     if optimum is not None:
         panel.axhline(optimum, color="black", linewidth=0.8, linestyle=":", label="optimum")
     panel.set(
-        title=title, xlabel="model tokens (bank shared)", ylabel="expected utility", xscale="symlog"
+        title=title, xlabel="model tokens (bank shared)", ylabel="expected utility", xscale="log"
     )
+    panel.margins(x=0.08)
     panel.grid(alpha=0.3)
     panel.legend()
     save(figure, out)
 
 
 def _lines(panel: Any, runs: list[tuple[list[float], list[float]]], colour: Any, name: str) -> None:
-    for number, (tokens, values) in enumerate(runs):
+    for number, (spent, values) in enumerate(runs):
+        tokens = [max(count, 1.0) for count in spent]  # what costs nothing stands at the left edge
         label = name if number == 0 else None
         if len(tokens) > 1:
             panel.step(tokens, values, where="post", color=colour, alpha=0.6, label=label)

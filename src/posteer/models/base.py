@@ -132,8 +132,8 @@ class Metered:
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
     ) -> Float[Tensor, "B Y"]:
-        self.queries.forward_tokens += len(prompts) * self.tokens_of(prompts.shape[1], horizon)
         law: Tensor = self.inner.continuation_log_probs(prompts, horizon)  # type: ignore[attr-defined]
+        self.queries.forward_tokens += len(prompts) * self.tokens_of(prompts.shape[1], horizon)
         return law
 
     def continuation_log_probs_of_rows(
@@ -153,6 +153,11 @@ class Metered:
         self.queries.backward_tokens += spent
         law: Tensor = getattr(self.inner, f"continuation_log_probs_of_{what}")(prompts, horizon)
         return law
+
+    def refund(self, before: QueryCount) -> None:
+        """Forget what was asked since: a pass that failed for want of memory is asked again."""
+        self.queries.forward_tokens = before.forward_tokens
+        self.queries.backward_tokens = before.backward_tokens
 
     def tokens_of(self, length: int, horizon: int) -> int:
         """Tokens that the law of all continuations of one prompt takes to read."""

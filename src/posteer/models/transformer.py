@@ -254,9 +254,11 @@ def _grown(cache: Tensor, capacity: int, used: int) -> Tensor:
 class TransformerModel:
     """A trained transformer as a SequenceModel, on any device.
 
-    Weights and activations keep their type; on a GPU the key-value cache, which bounds the speed of
-    rollouts, is held in bfloat16.
+    Weights and activations keep their type. With `narrow_cache` (rollouts set it) the key-value
+    cache on a GPU is held in bfloat16, as reading it bounds the speed.
     """
+
+    narrow_cache = False
 
     def __init__(self, network: Transformer, name: str, process: Process | None = None) -> None:
         self.network = network.eval()
@@ -293,7 +295,8 @@ class TransformerModel:
 
     @property
     def _cache_type(self) -> torch.dtype:
-        return torch.bfloat16 if self.device.type == "cuda" else self._like.dtype
+        narrow = self.narrow_cache and self.device.type == "cuda"
+        return torch.bfloat16 if narrow else self._like.dtype
 
     def batch_invariant(self, n_tokens: int) -> bool:
         """Matrix products of another size may round differently."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -50,13 +51,15 @@ def _require_budget(problem: Problem) -> None:
     budget, model = problem.max_model_tokens, problem.model
     if budget is None:
         return
-    price = model.space.vocab_size**problem.length * model.tokens_of(
-        problem.length, problem.horizon
-    )
     if isinstance(model.inner, ExactModel):
         aside = Metered(model.inner)
         landscape(aside, problem.utility, problem.length, problem.horizon)
         price = aside.queries.forward_tokens
+    elif problem.length * math.log2(model.space.vocab_size) > 40:
+        return  # what cannot be tried at all is refused by the search itself
+    else:
+        one = model.tokens_of(problem.length, problem.horizon)
+        price = model.space.vocab_size**problem.length * one
     require(
         price <= budget,
         f"exhaustive: trying every prompt takes {price:,} model tokens, the budget is {budget:,}",

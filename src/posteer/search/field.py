@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,12 +17,16 @@ from torch import Tensor
 from posteer.errors import InputError, require
 from posteer.evaluation import (
     ENUMERABLE_CONTINUATIONS,
+    NODES_IN_ONE_PASS,
     TOKENS_AT_ONCE,
     check_prompts,
     continuation_laws,
+    impossible_prompts,
 )
 from posteer.kernels import ContextSpace
 from posteer.models.base import QueryCount
+from posteer.models.memory import free_cached, is_out_of_memory
+from posteer.models.tree import tree_size
 from posteer.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
 from posteer.problem import Answer, Problem, Step
 from posteer.randomness import torch_stream
@@ -49,13 +53,13 @@ class Run:
 
     def offer(self, value: float, prompt: Int[Tensor, "m"]) -> bool:
         """Keep the prompt if it is the best yet; value and prompt always belong together."""
-        if value <= self.best:
+        if self.prompt is not None and not value > self.best:
             return False
         self.best, self.prompt = value, prompt.clone()
         return True
 
     def answer(self, **figures: float | int | None) -> Answer:
-        if self.prompt is None:
+        if self.prompt is None:  # only a budget keeps a run from its first prompt
             raise InputError(
                 f"a budget of {self.problem.max_model_tokens} model tokens does not pay for one "
                 f"prompt: expected at least {self._price_of_one}"
@@ -88,9 +92,15 @@ class Field:
         )
         if gradients and not self.model.gives_gradients:
             raise InputError(
-                f"{method} needs gradients and {self.model.name} gives none: use ppt-rb, "
-                "coordinate, beam, random or exhaustive"
+                f"{method} needs gradients and {self.model.name} gives none: use "
+                f"{', '.join(_without_gradients(problems))}"
             )
+        n_nodes = tree_size(self.vocab, self.horizon)
+        require(
+            not gradients or n_nodes <= NODES_IN_ONE_PASS,
+            f"{method}: a horizon of {self.horizon} makes a tree of {n_nodes:,} tokens: expected "
+            f"at most {NODES_IN_ONE_PASS} to differentiate through",
+        )
         objectives: dict[int, ExpectedUtility | ForwardCrossEntropy] = {}
         for problem in problems:
             key = id(problem.utility)
@@ -135,7 +145,8 @@ class Field:
         for run, n in zip(*runs.unique(return_counts=True), strict=True):
             self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
         laws = continuation_laws(self.model, prompts, self.horizon)
-        return self.of_laws(runs, prompts, laws)
+        values = self.of_laws(runs, prompts, laws)
+        return values.masked_fill(impossible_prompts(self.model, prompts), -torch.inf)
 
     def of_laws(
         self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"], laws: Float[Tensor, "K Y"]
@@ -157,28 +168,46 @@ class Field:
         self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]
     ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K m V"]]:
         """Objective and its gradient in the one-hot prompt, charged forward and back."""
-        size = max(1, TOKENS_AT_ONCE // (2 * (self.price + 1)))
+        rows = torch.nn.functional.one_hot(prompts, self.vocab).float()
+        values, slopes = self.slopes(
+            runs,
+            prompts,
+            rows,
+            lambda some: self.model.continuation_log_probs_of_rows(some, self.horizon),
+        )
+        return values, slopes.double().cpu()
+
+    def slopes(
+        self,
+        runs: Int[Tensor, "K"],
+        prompts: Int[Tensor, "K m"],
+        inputs: Tensor,
+        laws_of: Callable[[Tensor], Tensor],
+    ) -> tuple[Float[Tensor, "K"], Tensor]:
+        """Objective and gradient in any inputs, a part at a time; `prompts` set the contexts."""
+        size = max(1, min(len(inputs), TOKENS_AT_ONCE // (2 * (self.price + 1))))
         values, slopes, at = [], [], 0
-        while at < len(prompts):
-            some, own = prompts[at : at + size], runs[at : at + size]
-            rows = torch.nn.functional.one_hot(some, self.vocab).float().requires_grad_()
+        while at < len(inputs):
+            part = slice(at, at + size)
+            some = inputs[part].detach().requires_grad_()
+            before = replace(self.model.queries)
             try:
-                laws = self.model.continuation_log_probs_of_rows(rows, self.horizon)
-                value = self.of_laws(own, some, laws)
-                (slope,) = torch.autograd.grad(value.sum(), rows)
-            except torch.OutOfMemoryError:
-                if size == 1:
+                value = self.of_laws(runs[part], prompts[part], laws_of(some))
+                (slope,) = torch.autograd.grad(value.sum(), some)
+            except RuntimeError as error:
+                if size == 1 or not is_out_of_memory(error):
                     raise
+                self.model.refund(before)
                 size = (size + 1) // 2
-                torch.cuda.empty_cache()
+                free_cached()
                 continue
             values.append(value.detach().cpu())
-            slopes.append(slope.double().cpu())
+            slopes.append(slope)
             at += len(some)
-        for run, n in zip(*runs.unique(return_counts=True), strict=True):
-            spent = self.runs[int(run)].spent
-            spent.forward_tokens += int(n) * self.price
-            spent.backward_tokens += int(n) * self.price
+        for run in runs.tolist():
+            spent = self.runs[run].spent
+            spent.forward_tokens += self.price
+            spent.backward_tokens += self.price
         return torch.cat(values), torch.cat(slopes)
 
     def record(self, run: int, candidates: int) -> None:
@@ -193,6 +222,15 @@ class Field:
                 seconds=time.perf_counter() - self.started,
             )
         )
+
+
+def _without_gradients(problems: Sequence[Problem]) -> list[str]:
+    """Methods that these problems could be given to instead."""
+    names = ["coordinate", "beam", "random", "exhaustive"]
+    if any(isinstance(problem.utility, ForwardCrossEntropy) for problem in problems):
+        return names
+    analytic = ["ppt-rb-analytic"] if problems[0].model.process is not None else []
+    return ["ppt-rb", *analytic, *names]
 
 
 def grouped(problems: list[Problem]) -> list[list[int]]:

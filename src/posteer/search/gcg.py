@@ -5,7 +5,9 @@ it favours, evaluates them exactly and moves to the best. The paper's setting (t
 at each position the one token of largest gradient, if that is not the current one; accepts only
 improvement; and stops when there is none. With `top-k`, `candidates`, `swaps` and `buffer` it is
 the general algorithm: sampled substitutions among the top k tokens, several positions at a time,
-from the best of a buffer of prompts.
+from the best prompt of a buffer that starts at random and in which a better one replaces the worst.
+A prompt whose proposals have all been tried is not tried again; when none is left, or the steps are
+used up, the run ends.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class GreedyCoordinateGradient:
     def __post_init__(self) -> None:
         for name, least in (("top_k", 1), ("candidates", 0), ("swaps", 1), ("buffer", 1)):
             value = getattr(self, name)
-            require(value >= least, f"gcg: {name} {value}: expected at least {least}")
+            good = least <= value <= 10**6
+            require(good, f"gcg: {name} {value}: expected at least {least} and at most a million")
         require(self.steps >= 0, f"gcg: {self.steps} steps: expected at least 1")
         require(
             self.swaps == 1 or self.candidates > 0,
@@ -53,50 +56,61 @@ class GreedyCoordinateGradient:
         return [answers[index] for index in range(len(problems))]
 
     def _search(self, field: Field, progress: Progress | None) -> None:
-        everyone = list(range(len(field.runs)))
-        active = [run for run in everyone if field.affordable(run, 1)]
-        if not active:
-            return
-        starts = field.random_prompts(active, "gcg-start")[:, 0]
-        values = field.values(torch.tensor(active), starts)
-        buffers: dict[int, list[tuple[float, Tensor]]] = {}
-        for run, value, prompt in zip(active, values.tolist(), starts, strict=True):
-            field.runs[run].offer(value, prompt)
-            buffers[run] = [(value, prompt)]
-            field.record(run, 1)
+        buffers = self._start(field)
         streams = {
-            run: torch_stream(field.runs[run].problem.seed, "gcg-candidates") for run in active
+            run: torch_stream(field.runs[run].problem.seed, "gcg-candidates") for run in buffers
         }
         limit = self.steps or max(10, 2 * field.length)
+        active = list(buffers)
         for step in range(1, limit + 1):
-            for run in active:
+            for run in list(active):
                 if not field.affordable(run, 1, 3 * field.price):  # a gradient and a candidate
                     field.runs[run].stop_reason = "budget"
-            active = [run for run in active if field.affordable(run, 1, 3 * field.price)]
+                    active.remove(run)
             if not active:
                 break
-            prompts = torch.stack([buffers[run][0][1] for run in active])
+            prompts = torch.stack([buffers[run].best.prompt for run in active])
             _, slopes = field.gradients(torch.tensor(active), prompts)
             proposed = [
                 self._propose(prompt, slope, streams[run], field.affordable(run, 10**9))
                 for run, prompt, slope in zip(active, prompts, slopes, strict=True)
             ]
-            owners = [run for run, some in zip(active, proposed, strict=True) for _ in some]
-            values = field.values(torch.tensor(owners, dtype=torch.long), torch.cat(proposed))
-            at, going = 0, []
-            for run, some in zip(active, proposed, strict=True):
+            owners = [run for run, some in zip(active, proposed, strict=True) for _ in some[0]]
+            values = field.values(
+                torch.tensor(owners, dtype=torch.long), torch.cat([some for some, _ in proposed])
+            )
+            at = 0
+            for run, (some, complete) in zip(list(active), proposed, strict=True):
                 own = values[at : at + len(some)]
                 at += len(some)
-                if self._accept(field, run, buffers[run], own, some):
-                    going.append(run)
-                else:
-                    field.runs[run].stop_reason = "no-improvement"
+                buffer = buffers[run]
+                buffer.best.exhausted = complete
+                if len(own):
+                    best = int(own.argmax())
+                    buffer.offer(float(own[best]), some[best])
+                    field.runs[run].offer(float(own[best]), some[best])
                 field.record(run, len(some))
-            active = going
+                if buffer.exhausted:
+                    field.runs[run].stop_reason = "no-improvement"
+                    active.remove(run)
             if progress is not None:
                 progress("gcg", step, limit)
-            if not active:
-                break
+
+    def _start(self, field: Field) -> dict[int, _Buffer]:
+        """Uniform prompts, as many as the buffer holds and the run can pay for."""
+        runs = list(range(len(field.runs)))
+        starts = field.random_prompts(runs, "gcg-start", self.buffer)
+        paid = {run: field.affordable(run, self.buffer) for run in runs}
+        owners = [run for run in runs for _ in range(paid[run])]
+        prompts = torch.cat([starts[run, : paid[run]] for run in runs])
+        values = field.values(torch.tensor(owners, dtype=torch.long), prompts)
+        buffers = {run: _Buffer(self.buffer) for run in dict.fromkeys(owners)}
+        for run, value, prompt in zip(owners, values.tolist(), prompts, strict=True):
+            buffers[run].offer(value, prompt)
+            field.runs[run].offer(value, prompt)
+        for run in buffers:
+            field.record(run, paid[run])
+        return buffers
 
     def _propose(
         self,
@@ -104,8 +118,8 @@ class GreedyCoordinateGradient:
         slope: Float[Tensor, "m V"],
         stream: torch.Generator,
         most: int,
-    ) -> Int[Tensor, "K m"]:
-        """Distinct prompts that differ from this one, the most promising first."""
+    ) -> tuple[Int[Tensor, "K m"], bool]:
+        """Distinct prompts that differ from this one, and whether they are all there are."""
         own = slope.gather(1, prompt[:, None])
         gain = slope - own
         if self.top_k == 1:  # the paper's: the top token over all, the current one included
@@ -118,15 +132,18 @@ class GreedyCoordinateGradient:
             top = others.topk(k, 1).indices
             positions = torch.arange(len(prompt)).repeat_interleave(k)
             tokens = top.flatten()
-        if self.candidates and self.swaps > 1:
-            return self._several(prompt, positions, tokens, stream, most)
-        if self.candidates and len(positions) > self.candidates:
+        if len(positions) == 0:
+            return prompt.new_zeros(0, len(prompt)), True
+        if self.swaps > 1:
+            return self._several(prompt, positions, tokens, stream, most), False
+        complete = not 0 < self.candidates < len(positions)
+        if not complete:
             kept = torch.randperm(len(positions), generator=stream)[: self.candidates]
             positions, tokens = positions[kept], tokens[kept]
         order = gain[positions, tokens].argsort(descending=True, stable=True)[:most]
         changed = prompt.repeat(len(order), 1)
         changed[torch.arange(len(order)), positions[order]] = tokens[order]
-        return changed
+        return changed, complete and len(order) == len(positions)
 
     def _several(
         self,
@@ -137,41 +154,46 @@ class GreedyCoordinateGradient:
         most: int,
     ) -> Int[Tensor, "K m"]:
         """Random substitutions at up to `swaps` positions at once, no prompt twice."""
-        if len(positions) == 0:
-            return prompt.new_zeros(0, len(prompt))
         changed = prompt.repeat(min(self.candidates, most), 1)
         for row in changed:
-            picked = torch.randint(len(positions), (self.swaps,), generator=stream)
+            picked = torch.randint(
+                len(positions), (min(self.swaps, len(prompt)),), generator=stream
+            )
             row[positions[picked]] = tokens[picked]
         return changed.unique(dim=0)
 
-    def _accept(
-        self,
-        field: Field,
-        run: int,
-        buffer: list[tuple[float, Tensor]],
-        values: Float[Tensor, "K"],
-        prompts: Int[Tensor, "K m"],
-    ) -> bool:
-        """Take the best candidate into the buffer if it belongs there; False ends the run."""
-        if len(values) == 0:
-            return False
-        best = int(values.argmax())
-        value, prompt = float(values[best]), prompts[best]
-        if self.buffer == 1:
-            if value <= buffer[0][0]:
-                return False
-            buffer[0] = (value, prompt.clone())
-            field.runs[run].offer(value, prompt)
-            return True
-        known = any(torch.equal(prompt, other) for _, other in buffer)
-        if not known and (len(buffer) < self.buffer or value > buffer[-1][0]):
-            buffer.append((value, prompt.clone()))
-            buffer.sort(key=lambda entry: -entry[0])
-            del buffer[self.buffer :]
-            field.runs[run].offer(value, prompt)
-            return True
-        return self.candidates > 0  # other candidates may be drawn next time
+
+@dataclass
+class _Entry:
+    value: float
+    prompt: Tensor
+    exhausted: bool = False
+
+
+class _Buffer:
+    """The best prompts of a run; the one to expand is the best not yet exhausted."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.entries: list[_Entry] = []
+
+    @property
+    def best(self) -> _Entry:
+        return next(entry for entry in self.entries if not entry.exhausted)
+
+    @property
+    def exhausted(self) -> bool:
+        return all(entry.exhausted for entry in self.entries)
+
+    def offer(self, value: float, prompt: Tensor) -> None:
+        """Take a new prompt in if there is room or it beats the worst."""
+        if any(torch.equal(prompt, entry.prompt) for entry in self.entries):
+            return
+        if len(self.entries) == self.size and not value > self.entries[-1].value:
+            return
+        self.entries.append(_Entry(value, prompt.clone()))
+        self.entries.sort(key=lambda entry: -entry.value)
+        del self.entries[self.size :]
 
 
 def from_spec(spec: Spec) -> GreedyCoordinateGradient:

@@ -36,7 +36,8 @@ class PrefixTuning:
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, f"{self.kind}-pt: {self.steps} steps: expected at least 1")
-        require(self.rate > 0, f"{self.kind}-pt: rate {self.rate}: must be positive")
+        good = 0 < self.rate <= 1e3
+        require(good, f"{self.kind}-pt: rate {self.rate}: must be positive and at most 1000")
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         answers: dict[int, Answer] = {}
@@ -61,9 +62,11 @@ class PrefixTuning:
                 break
             rows = torch.tensor(active)
             hard = self._nearest(prefix.detach()[rows], embeddings)
-            values = field.of_laws(rows, hard, self._laws(field, prefix[rows]))
-            (slope,) = torch.autograd.grad(-values.sum(), prefix)
-            now = values.detach().cpu()
+            now, uphill = field.slopes(
+                rows, hard, prefix.detach()[rows], lambda some: self._laws(field, some)
+            )
+            slope = torch.zeros_like(prefix)
+            slope[rows] = -uphill
             better = now > best[rows]
             best[rows[better]] = now[better]
             kept[rows[better]] = hard[better]
@@ -76,9 +79,6 @@ class PrefixTuning:
             with torch.no_grad():
                 prefix[idle] = before[idle]
             for run in active:
-                spent = field.runs[run].spent
-                spent.forward_tokens += field.price
-                spent.backward_tokens += field.price
                 field.runs[run].best = float(best[run])
                 field.record(run, 1)
             if progress is not None:
@@ -94,6 +94,7 @@ class PrefixTuning:
         values = field.values(torch.tensor(paid, dtype=torch.long), hard[paid])
         for run, value in zip(paid, values.tolist(), strict=True):
             field.runs[run].offer(value, hard[run])
+            field.record(run, 1)
         return [
             one.answer(surrogate=float(value) if torch.isfinite(value) else None)
             for one, value in zip(field.runs, soft, strict=True)

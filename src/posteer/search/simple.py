@@ -14,6 +14,7 @@ from posteer.randomness import torch_stream
 from posteer.search.field import Field, grouped
 from posteer.shapes import Int
 from posteer.spec import Spec, integer
+from posteer.utilities.base import all_sequences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,10 @@ class RandomSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch:
-    """Grow prompts from the left, keeping the `width` best of each length by their own value."""
+    """Grow prompts from the left, keeping the `width` best of each length by their own value.
+
+    It begins with the shortest prompts that have a value: all of them, or `width` at random.
+    """
 
     width: int = 8
 
@@ -142,13 +146,14 @@ class BeamSearch:
         return _solve(problems, "beam", self._search, progress)
 
     def _search(self, field: Field, progress: Progress | None) -> None:
-        least = max(field.model.space.order, *(goal.order for goal in field.objectives)) + 1
         generators = [torch_stream(run.problem.seed, "beam") for run in field.runs]
-        beams = {
-            run: torch.randint(field.vocab, (1, least - 1), generator=generators[run])
-            for run in range(len(field.runs))
-        }
-        for length in range(least, field.length + 1):
+        beams: dict[int, Tensor] = {}
+        shortest = [max(field.model.space.order, goal.order) for goal in field.objectives]
+        waiting = list(range(len(field.runs)))
+        for length in range(min(shortest) + 1, field.length + 1):
+            for run in [run for run in waiting if shortest[run] < length]:
+                waiting.remove(run)
+                beams[run] = self._beginnings(field.vocab, shortest[run], generators[run])
             owners, grown = [], []
             for run in list(beams):
                 wider = _extended(beams[run], field.vocab)
@@ -160,6 +165,8 @@ class BeamSearch:
                 owners += [run] * len(wider)
                 grown.append(wider)
             if not grown:
+                if waiting:
+                    continue
                 return
             every = torch.cat(grown)
             values = field.values(torch.tensor(owners, dtype=torch.long), every)
@@ -175,6 +182,14 @@ class BeamSearch:
                 field.record(run, len(wider))
             if progress is not None:
                 progress("beam search", length, field.length)
+
+    def _beginnings(
+        self, vocab_size: int, length: int, generator: torch.Generator
+    ) -> Int[Tensor, "K t"]:
+        if vocab_size**length <= self.width:
+            return all_sequences(vocab_size, length)
+        drawn = torch.randint(vocab_size, (self.width, length), generator=generator)
+        return drawn.unique(dim=0)
 
     def _finish(
         self, field: Field, run: int, beam: Int[Tensor, "K t"], generator: torch.Generator

@@ -42,7 +42,7 @@ def open_utility(given: str | Utility | Callable[..., float], space: ContextSpac
         if spec.name not in UTILITIES:
             raise InputError(
                 f"unknown utility '{spec.name}': expected one of {', '.join(UTILITIES)} "
-                "or ./file.py:function"
+                "or ./file.py:function; for searches also forward-xent(tau-0.2)"
             )
         return UTILITIES[spec.name](spec, space.vocab_size)
     if isinstance(given, Utility):

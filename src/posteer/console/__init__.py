@@ -75,7 +75,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row(name, f"{found.surrogate:.4f}{spread}{after}")
     if found.held_out_surrogate is not None:
         error = found.held_out_standard_error or 0.0
-        rows.add_row("on held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
+        rows.add_row("held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
     if found.ess_fraction is not None:
         rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
     if found.pareto_k is not None:

@@ -42,9 +42,7 @@ def show_comparison(found: Comparison) -> None:
     if found.optimum is not None:
         console.print(f"optimum over all prompts: {found.optimum:.6f}")
     if any(summary.bank_tokens for summary in found.methods):
-        console.print(
-            f"a bank is drawn once; its cost is shared by {found.amortised_over} runs here"
-        )
+        console.print(f"bank: what drawing it cost, shared by {found.amortised_over} utilities")
     for method, others in found.break_even().items():
         for other, runs in others.items():
             console.print(

@@ -36,9 +36,9 @@ def copy_rate() -> float:
 
 
 def cache_bytes(model: TransformerModel, plan: DrawPlan) -> float:
-    """What attention must read over a whole draw."""
+    """What attention must read over a whole draw, the cache being bfloat16."""
     shape, steps = model.network.shape, plan.rollout_length
-    per_token = 2 * shape.layers * shape.width * model._cache_type.itemsize
+    per_token = 2 * shape.layers * shape.width * torch.bfloat16.itemsize
     return plan.n_samples * per_token * steps * (steps + 1) / 2
 
 

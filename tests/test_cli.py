@@ -358,3 +358,10 @@ def test_budgets_and_forward_cross_entropy_at_the_command_line(capsys):
     cost = json.loads(capsys.readouterr().out)["cost"]
     assert 0 < cost["forward_tokens"] + cost["backward_tokens"] <= 300
     assert "no expected utility" in refused(capsys, "elicit", "--utility", "forward-xent(tau-0.3)")
+
+
+@pytest.mark.parametrize("command", ["elicit", "compare", "evaluate", "sample"])
+def test_devices_that_are_not_there_are_refused(command, capsys):
+    more = {"evaluate": ["--prompt", "0101"], "sample": ["--check"]}.get(command, [])
+    message = refused(capsys, command, "--model", "beta-bernoulli", "--device", "tpu", *more)
+    assert "expected auto, cpu or cuda" in message

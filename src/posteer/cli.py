@@ -39,6 +39,7 @@ UtilityName = Annotated[
 Budget = Annotated[
     int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
 ]
+Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
 Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
 AsJson = Annotated[bool, Parameter(negative="", help="Print one JSON object for machines.")]
 
@@ -68,6 +69,7 @@ def elicit(
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
     ] = False,
     max_model_tokens: Budget = None,
+    device: Device = "auto",
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""
@@ -85,6 +87,7 @@ def elicit(
             bank=bank,
             allow_mismatch=allow_mismatch,
             max_model_tokens=max_model_tokens,
+            device=device,
             progress=progress,
         )
     if as_json:
@@ -111,6 +114,7 @@ def compare(
     figure: Annotated[
         Path | None, Parameter(help="Best utility against tokens: .svg, .pdf or .png.")
     ] = None,
+    device: Device = "auto",
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Methods side by side: what they find, what they cost, when a bank pays for itself."""
@@ -131,6 +135,7 @@ def compare(
             seeds=seeds,
             max_model_tokens=max_model_tokens,
             amortised_over=amortise,
+            device=device,
             progress=progress,
         )
     if figure is not None:
@@ -158,6 +163,7 @@ def evaluate(
     ],
     horizon: Horizon = 4,
     seed: Annotated[int, Parameter(help="Seed of Monte Carlo rollouts, if any are needed.")] = 0,
+    device: Device = "auto",
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """The expected utility of a given prompt, and its rank among all prompts of its length."""
@@ -165,7 +171,15 @@ def evaluate(
     from posteer.elicitation import judge
 
     with console.delayed_progress() as progress:
-        judged = judge(model, utility, prompt, horizon=horizon, seed=seed, progress=progress)
+        judged = judge(
+            model,
+            utility,
+            prompt,
+            horizon=horizon,
+            seed=seed,
+            device=device,
+            progress=progress,
+        )
     if as_json:
         print_json(judged.to_json())
     else:
@@ -202,7 +216,7 @@ def sample(
     figure: Annotated[
         Path | None, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
     ] = None,
-    device: Annotated[str, Parameter(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Draw a model's own latent prior by rolling it out and counting (predictive Monte Carlo)."""
@@ -268,7 +282,7 @@ def train(
     final_rate: float | None = None,
     accumulate: int | None = None,
     seed: int | None = None,
-    device: Annotated[str, Parameter(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     max_minutes: Annotated[float, Parameter(help="Stop cleanly after so long.")] = float("inf"),
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:

@@ -117,6 +117,7 @@ def compare(
     seeds: int = 10,
     max_model_tokens: int | None = None,
     amortised_over: int = 51,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Comparison:
     """Run each method on the same seeds; a budget is the same for all of them."""
@@ -138,6 +139,7 @@ def compare(
                 method=method,
                 seeds=range(seeds),
                 max_model_tokens=max_model_tokens,
+                device=device,
                 progress=progress,
             ),
         )

@@ -14,6 +14,7 @@ import torch
 from posteer.errors import InputError, require
 from posteer.evaluation import PromptLandscape, expected_utility, landscape
 from posteer.latents import LatentBank, load_bank
+from posteer.latents.sampling import pick_device
 from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.objectives import open_goal
@@ -60,6 +61,10 @@ def default_method(model: SequenceModel, bank: object = None) -> str:
     if bank is not None or model.process is None or shipped_bank(model.fingerprint) is not None:
         return "ppt-rb"
     return "ppt-rb-analytic"
+
+
+def _opened(model: str | SequenceModel | Any, device: str) -> Any:
+    return open_model(model, pick_device(device)) if isinstance(model, str) else complete(model)
 
 
 def _with_bank(
@@ -136,9 +141,10 @@ def elicit(
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
     max_model_tokens: int | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Elicitation:
-    """Find a hard prompt that steers a model.
+    """Find a hard prompt that steers a model, which runs on `device` if it is a network.
 
     Without a method: `ppt-rb` for a model that ships with a bank or if one is given, else
     `ppt-rb-analytic` if the model's prior is known.
@@ -156,6 +162,7 @@ def elicit(
         bank=bank,
         allow_mismatch=allow_mismatch,
         max_model_tokens=max_model_tokens,
+        device=device,
         progress=progress,
     )[0]
 
@@ -171,10 +178,11 @@ def elicit_many(
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
     max_model_tokens: int | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Every utility with every seed, as one batch; utilities vary slowest."""
-    metered = Metered(open_model(model) if isinstance(model, str) else complete(model))
+    metered = Metered(_opened(model, device))
     require(len(utilities) > 0 and len(seeds) > 0, "expected at least one utility and one seed")
     opened = [open_goal(given, metered.space) for given in utilities]
     problems = [
@@ -279,6 +287,7 @@ def judge(
     *,
     horizon: int = 4,
     seed: int = 0,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Judgement:
     """Evaluate a prompt given as text (`010101`) or as tokens.
@@ -286,7 +295,7 @@ def judge(
     >>> judge("exact:urn", "dyck", "010101").rank
     1
     """
-    opened = open_model(model) if isinstance(model, str) else complete(model)
+    opened = _opened(model, device)
     chosen = open_goal(utility, opened.space)
     vocab_size = opened.space.vocab_size
     tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)

@@ -207,7 +207,7 @@ def _roll_out(
     law, tokens = state.log_probs, []
     for t in range(horizon):
         uniform = torch.rand(len(law), 1, dtype=torch.float64, generator=generator)
-        token = (uniform >= law.double().exp().cumsum(-1)[:, :-1]).sum(-1)
+        token = (uniform >= law.double().exp().cumsum(-1)[:, :-1].cpu()).sum(-1)
         tokens.append(token)
         if t + 1 < horizon:
             law, state = model.advance(state, token)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from posteer.errors import InputError, require
-from posteer.evaluation import PromptLandscape, expected_utility, landscape
+from posteer.evaluation import PromptLandscape, expected_utility, landscape, landscapes
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.sampling import pick_device
 from posteer.latents.shipped import shipped_bank
@@ -197,12 +197,10 @@ def elicit_many(
     started = time.perf_counter()
     answers = solver.solve(problems, progress)
     seconds = (time.perf_counter() - started) / len(problems)
-    landscapes = [
-        landscape(metered.inner, utility, length, horizon, progress) for utility in opened
-    ]
+    among = landscapes(metered.inner, opened, length, horizon, progress)
     name = method if isinstance(method, str) else type(method).__name__
     return [
-        _judge(problem, answer, landscapes[index // len(seeds)], name, seconds)
+        _judge(problem, answer, among[index // len(seeds)], name, seconds)
         for index, (problem, answer) in enumerate(zip(problems, answers, strict=True))
     ]
 

@@ -8,6 +8,8 @@ context, so prompts fall into classes and the optimum is exact far past enumerat
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,7 +48,7 @@ LEAVES_AT_ONCE = 2**20
 """Prompts x continuations that are enumerated together."""
 
 ENUMERABLE_LEAVES = 2**25
-"""Classes x continuations up to which a whole landscape is computed: some ten seconds."""
+"""Classes or prompts x continuations up to which a whole landscape is computed."""
 
 MONTE_CARLO_ROLLOUTS = 20_000
 ENUMERABLE_PROMPTS = 2**12
@@ -273,23 +275,42 @@ def landscape(
     progress: Progress | None = None,
 ) -> PromptLandscape | None:
     """All prompts of a length, or None where neither prompts nor classes can be enumerated."""
+    return landscapes(model, [utility], length, horizon, progress)[0]
+
+
+def landscapes(
+    model: SequenceModel,
+    utilities: Sequence[Utility | ForwardCrossEntropy],
+    length: int,
+    horizon: int,
+    progress: Progress | None = None,
+) -> list[PromptLandscape | None]:
+    """The landscape of each goal; a network reads all prompts once for all of them."""
     inner = model.inner if isinstance(model, Metered) else model
-    n_continuations = model.space.vocab_size**horizon
-    if n_continuations > ENUMERABLE_CONTINUATIONS:
-        return None
-    objective = objective_of(utility, model.space.vocab_size, horizon)
-    part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // n_continuations)
+    vocab = model.space.vocab_size
+    if vocab**horizon > ENUMERABLE_CONTINUATIONS:
+        return [None] * len(utilities)
+    objectives = [objective_of(utility, vocab, horizon) for utility in utilities]
+    part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // vocab**horizon)
     if isinstance(inner, ExactModel):
-        return _landscape_of_classes(model, inner, objective, length, horizon, part, progress)
-    if model.space.vocab_size**length > ENUMERABLE_PROMPTS:
-        return None
-    prompts = all_sequences(model.space.vocab_size, length)
-    values: list[Tensor] = []
+        return [
+            _landscape_of_classes(model, inner, objective, length, horizon, part, progress)
+            for objective in objectives
+        ]
+    n_bits = length * math.log2(vocab)
+    if n_bits > math.log2(ENUMERABLE_PROMPTS) or vocab ** (length + horizon) > ENUMERABLE_LEAVES:
+        return [None] * len(utilities)
+    prompts = all_sequences(vocab, length)
+    laws: list[Tensor] = []
     for rows in prompts.split(part):
-        values.append(expected_utility(model, utility, rows, horizon).expected_utility)
-        _report(progress, values, len(prompts))
-    value = torch.cat(values)
-    return PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())])
+        laws.append(continuation_laws(model, rows, horizon))
+        _report(progress, laws, len(prompts))
+    every = torch.cat(laws)
+    found: list[PromptLandscape | None] = []
+    for objective in objectives:
+        value = objective.of_laws(every, ContextSpace(vocab, objective.order).suffix(prompts))
+        found.append(PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())]))
+    return found
 
 
 def _report(progress: Progress | None, values: list[Tensor], total: int) -> None:

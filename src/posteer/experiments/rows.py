@@ -25,7 +25,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from posteer.evaluation import expected_utility, landscape
+from posteer.evaluation import expected_utility, landscapes
 from posteer.experiments.published import TARGETS, Figure, published, utility_of_target
 from posteer.latents import DrawPlan
 from posteer.models import Metered, open_model
@@ -91,10 +91,11 @@ def run(
     utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
     problems = [Problem(model, u, length, HORIZON, seed) for u in utilities for seed in seeds]
     solutions = tuning.optimise(problems)
+    fields = landscapes(model.inner, utilities, length, HORIZON)
     records = []
     for which, target in enumerate(targets):
         own = solutions[which * len(seeds) : (which + 1) * len(seeds)]
-        among = landscape(model.inner, utilities[which], length, HORIZON)
+        among = fields[which]
         snapped = [(one, reading, one.snap(reading)[0]) for one in own for reading in _READINGS]
         prompts = torch.stack([prompt for _, _, prompt in snapped])
         values = _values(model, utilities[which], prompts)
@@ -133,10 +134,11 @@ def _search(model_name: str, length: int, seeds: list[int], device: str) -> list
     utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
     problems = [Problem(model, u, length, HORIZON, seed) for u in utilities for seed in seeds]
     answers = GreedyCoordinateGradient().solve(problems)
+    fields = landscapes(judge.inner, utilities, length, HORIZON)
     records = []
     for which, target in enumerate(targets):
         own = answers[which * len(seeds) : (which + 1) * len(seeds)]
-        among = landscape(judge.inner, utilities[which], length, HORIZON)
+        among = fields[which]
         prompts = torch.stack([answer.prompt for answer in own])
         values = _values(judge, utilities[which], prompts)
         for seed, answer, value in zip(seeds, own, values, strict=True):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from oracles import context_number, kernel_probability, sequences
+from oracles import kernel_probability, sequences
 from test_transformer import small
 
 from posteer.elicitation import elicit, judge
@@ -108,6 +108,5 @@ def test_what_it_cannot_do_is_said():
 
 
 def test_contexts_of_the_target_are_numbered_alike():
-    assert context_number((1, 0), 2) == 2
     goal = forward_cross_entropy(TARGET)
     assert torch.allclose(goal.law(1), torch.tensor(TARGET).double())

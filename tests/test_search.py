@@ -7,12 +7,10 @@ import pytest
 import torch
 from test_transformer import small
 
-from posteer import evaluation
 from posteer.elicitation import elicit, elicit_many
 from posteer.errors import InputError
-from posteer.evaluation import continuation_laws, expected_utility, landscape
+from posteer.evaluation import expected_utility, landscape
 from posteer.models import Metered, TransformerModel, open_model
-from posteer.models.tree import continuation_tree, tree_size
 from posteer.objectives import ExpectedUtility
 from posteer.problem import Problem
 from posteer.search.field import Field
@@ -27,85 +25,6 @@ def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **m
     metered = Metered(model)
     goal = open_utility(utility, metered.space)
     return [Problem(metered, goal, length, horizon, seed, **more) for seed in seeds]
-
-
-# --- continuations -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("vocab", "horizon"), [(2, 1), (2, 4), (3, 3), (5, 2)])
-@pytest.mark.parametrize("positions", ["none", "learned"])
-def test_a_tree_is_read_like_its_sequences(vocab, horizon, positions):
-    """Every continuation as a sequence of its own, by the ordinary forward pass."""
-    model = small(positions, vocab=vocab)
-    prompts = torch.randint(vocab, (7, 9), generator=torch.Generator().manual_seed(0))
-    found = model.continuation_log_probs(prompts, horizon)
-    for column, continuation in enumerate(all_sequences(vocab, horizon)):
-        whole = torch.cat([prompts, continuation.expand(7, -1)], 1)
-        laws = model.log_predictive(whole)[:, 9:-1]
-        expected = laws.gather(-1, whole[:, 9:, None]).squeeze(-1).sum(-1)
-        assert torch.allclose(found[:, column], expected, atol=2e-5)
-    assert torch.allclose(found.exp().sum(-1), torch.ones(7), atol=1e-5)
-
-
-def test_trees_count_inner_nodes():
-    assert tree_size(2, 4) == len(continuation_tree(2, 4)) == 14
-    assert tree_size(3, 1) == len(continuation_tree(3, 1)) == 0
-
-
-@pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])
-def test_laws_cost_what_the_price_says(name):
-    model = Metered(small(vocab=2) if name == "small" else open_model(name))
-    continuation_laws(model, torch.zeros(5, 8, dtype=torch.long), 4)
-    assert model.queries.forward_tokens == 5 * (8 + 14) == 5 * model.tokens_of(8, 4)
-    assert model.queries.backward_tokens == 0
-
-
-def test_running_out_of_memory_halves_the_pass(monkeypatch):
-    model = small(vocab=2)
-    prompts = all_sequences(2, 5)
-    whole = continuation_laws(model, prompts, 3)
-    read = model.continuation_log_probs
-    sizes = []
-
-    def tight(some, horizon):
-        sizes.append(len(some))
-        if len(some) > 5:
-            raise torch.OutOfMemoryError
-        return read(some, horizon)
-
-    monkeypatch.setattr(model, "continuation_log_probs", tight)
-    assert torch.allclose(continuation_laws(model, prompts, 3), whole, atol=1e-6)
-    assert max(sizes[-6:]) <= 5
-
-
-# --- gradients -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("utility", ["dyck", "reverse-xent(dir-4)", "frequency(0.3)"])
-def test_one_hot_gradients_against_finite_differences(utility):
-    """Central differences in float64; the context a goal reads stays that of the hard prompt."""
-    model = small("learned", vocab=2)
-    model.network.double()
-    field = Field(problems_of(model, utility, length=5, seeds=[0]), "test", gradients=True)
-    prompt = torch.tensor([[0, 1, 1, 0, 1]])
-    rows = torch.nn.functional.one_hot(prompt, 2).double()
-
-    def value(at):
-        embedded = model.network.embed(at)
-        tree = continuation_tree(2, 4)
-        laws = model.network.tree_log_probs(embedded, tree)
-        return float(field.of_laws(torch.tensor([0]), prompt, laws.detach())[0])
-
-    _, slope = field.gradients(torch.tensor([0]), prompt)
-    step = 1e-3
-    for place in range(5):
-        for token in range(2):
-            up, down = rows.clone(), rows.clone()
-            up[0, place, token] += step
-            down[0, place, token] -= step
-            numeric = (value(up) - value(down)) / (2 * step)
-            # logits are cast to float32 before the softmax: 1e-7 / step, and step squared
-            assert float(slope[0, place, token]) == pytest.approx(numeric, abs=5e-4)
 
 
 # --- GCG -----------------------------------------------------------------------------------------
@@ -420,16 +339,6 @@ def test_horizons_past_enumeration_are_refused():
         elicit("beta-bernoulli", "frequency(0.3)", length=6, horizon=16, method="gcg")
     with pytest.raises(InputError, match="too many to try"):
         elicit("beta-bernoulli", "dyck", length=20_000, method="exhaustive", max_model_tokens=10)
-
-
-def test_deep_trees_are_read_level_by_level(monkeypatch):
-    model = small(vocab=2)
-    prompts = all_sequences(2, 3)
-    one_pass = continuation_laws(model, prompts, 4)
-    monkeypatch.setattr(evaluation, "NODES_IN_ONE_PASS", 3)
-    metered = Metered(model)
-    assert torch.allclose(continuation_laws(metered, prompts, 4), one_pass, atol=1e-5)
-    assert metered.queries.forward_tokens == 8 * metered.tokens_of(3, 4)
 
 
 def test_batches_of_runs_are_one_programme():

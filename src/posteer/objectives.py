@@ -8,7 +8,7 @@ continuations has it as a mean, so it stands beside utilities, not among them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from posteer.errors import require
-from posteer.kernels import ContextSpace, space_of_table
+from posteer.kernels import ContextSpace
 from posteer.shapes import Float, Int
 from posteer.spec import parse_spec
 from posteer.utilities import Utility, open_utility
 from posteer.utilities.base import all_sequences, continuation_log_probabilities
-from posteer.utilities.reverse_cross_entropy import target_kernel
+from posteer.utilities.reverse_cross_entropy import open_target
 
 
 @runtime_checkable
@@ -77,16 +77,19 @@ class ForwardCrossEntropy:
     name: str
     space: ContextSpace
     target: Float[Tensor, "C V"]
+    _laws: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def order(self) -> int:
         return self.space.order
 
     def law(self, horizon: int) -> Float[Tensor, "C Y"]:
-        """The target's law of continuations from each context."""
-        continuations = all_sequences(self.space.vocab_size, horizon)
-        logs = continuation_log_probabilities(self.space, self.target[None], continuations)
-        return logs[0].exp()
+        """The target's law of continuations from each context; worked out once a horizon."""
+        if horizon not in self._laws:
+            continuations = all_sequences(self.space.vocab_size, horizon)
+            logs = continuation_log_probabilities(self.space, self.target[None], continuations)
+            self._laws[horizon] = logs[0].exp()
+        return self._laws[horizon]
 
     def of_laws(
         self, log_probs: Float[Tensor, "K Y"], contexts: Int[Tensor, "K"]
@@ -106,12 +109,7 @@ def _horizon(n_continuations: int, vocab_size: int) -> int:
 
 def forward_cross_entropy(target: object, vocab_size: int = 2) -> ForwardCrossEntropy:
     """The objective for a target named (`tau-0.2`, `sym-0.1`, `dir-4`) or given as rows."""
-    label, rows = target_kernel(target, vocab_size)
-    space = space_of_table(rows.shape[0], rows.shape[1], f"target {label}")
-    require(
-        space.vocab_size == vocab_size,
-        f"target {label}: rows of {space.vocab_size} entries for a vocabulary of {vocab_size}",
-    )
+    label, space, rows = open_target(target, vocab_size)
     return ForwardCrossEntropy(f"forward-xent({label})", space, rows)
 
 

@@ -7,6 +7,7 @@ was the worst, and is not offered.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -49,65 +50,47 @@ def kernels_of_counts(
     stream = numpy_stream(seed, "unvisited")
     missing = totals[..., 0] == 0
     for row in missing.any(0).nonzero()[:, 0].tolist():
-        gaps = missing[:, row]
-        fill = _FILLS[treatment]
-        kernels[gaps, row] = fill(model, kernels[~gaps, row], int(gaps.sum()), row, stream, context)
+        empty = missing[:, row]
+        gap = _Gap(model, row, int(empty.sum()), kernels[~empty, row], tuple(context))
+        kernels[empty, row] = _FILLS[treatment](gap, stream)
     return kernels
 
 
-def _donor(
-    model: SequenceModel,
-    seen: Float[Tensor, "n V"],
-    n: int,
-    row: int,
-    stream: np.random.Generator,
-    context: Sequence[int],
-) -> Float[Tensor, "K V"]:
-    if len(seen) == 0:  # nobody visited this context
-        return _uniform(model, seen, n, row, stream, context)
-    return seen[torch.from_numpy(stream.integers(len(seen), size=n))]
+@dataclass(frozen=True, eq=False)
+class _Gap:
+    """A row that `size` rollouts never visited, and what the others saw of it."""
+
+    model: SequenceModel
+    row: int
+    size: int
+    seen: Float[Tensor, "n V"]
+    context: tuple[int, ...]
 
 
-def _uniform(
-    model: SequenceModel,
-    seen: Float[Tensor, "n V"],
-    n: int,
-    row: int,
-    stream: np.random.Generator,
-    context: Sequence[int],
-) -> Float[Tensor, "K V"]:
-    vocab = model.space.vocab_size
-    return torch.full((n, vocab), 1 / vocab, dtype=torch.float64)
+def _donor(gap: _Gap, stream: np.random.Generator) -> Float[Tensor, "K V"]:
+    if len(gap.seen) == 0:  # nobody visited this context
+        return _uniform(gap, stream)
+    return gap.seen[torch.from_numpy(stream.integers(len(gap.seen), size=gap.size))]
 
 
-def _predictive(
-    model: SequenceModel,
-    seen: Float[Tensor, "n V"],
-    n: int,
-    row: int,
-    stream: np.random.Generator,
-    context: Sequence[int],
-) -> Float[Tensor, "K V"]:
-    tokens = torch.cat(
-        [torch.tensor(context, dtype=torch.long), model.space.decode(torch.tensor(row))]
-    )
-    law = model.log_predictive(tokens[None])[0, -1].double().exp().cpu()
-    return law.expand(n, -1)
+def _uniform(gap: _Gap, _stream: np.random.Generator) -> Float[Tensor, "K V"]:
+    vocab = gap.model.space.vocab_size
+    return torch.full((gap.size, vocab), 1 / vocab, dtype=torch.float64)
 
 
-def _dirichlet(
-    model: SequenceModel,
-    seen: Float[Tensor, "n V"],
-    n: int,
-    row: int,
-    stream: np.random.Generator,
-    context: Sequence[int],
-) -> Float[Tensor, "K V"]:
-    return torch.from_numpy(stream.dirichlet(np.full(model.space.vocab_size, 0.5), n))
+def _predictive(gap: _Gap, _stream: np.random.Generator) -> Float[Tensor, "K V"]:
+    own = gap.model.space.decode(torch.tensor(gap.row))
+    tokens = torch.cat([torch.tensor(gap.context, dtype=torch.long), own])
+    law = gap.model.log_predictive(tokens[None])[0, -1].double().exp().cpu()
+    return law.expand(gap.size, -1)
 
 
-Fill = Callable[[SequenceModel, Tensor, int, int, np.random.Generator, Sequence[int]], Tensor]
-_FILLS: dict[str, Fill] = {
+def _dirichlet(gap: _Gap, stream: np.random.Generator) -> Float[Tensor, "K V"]:
+    half = np.full(gap.model.space.vocab_size, 0.5)
+    return torch.from_numpy(stream.dirichlet(half, gap.size))
+
+
+_FILLS: dict[str, Callable[[_Gap, np.random.Generator], Tensor]] = {
     "donor": _donor,
     "uniform": _uniform,
     "predictive": _predictive,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
@@ -62,6 +63,18 @@ class SequenceModel(Protocol):
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         """Read one token per history."""
+
+
+def predict_by_advancing(
+    model: SequenceModel, tokens: Int[Tensor, "B T"]
+) -> Float[Tensor, "B T1 V"]:
+    """`log_predictive` of a model that can only advance."""
+    state = model.start(len(tokens), tokens.shape[1])
+    laws = [state.log_probs]
+    for token in tokens.unbind(-1):
+        law, state = model.advance(state, token)
+        laws.append(law)
+    return torch.stack(laws, 1)
 
 
 @dataclass
@@ -123,11 +136,6 @@ class Metered:
     def gives_gradients(self) -> bool:
         """Whether the model can be differentiated in one-hot inputs."""
         return hasattr(self.inner, "continuation_log_probs_of_rows")
-
-    @property
-    def reads_trees(self) -> bool:
-        """Whether the model can predict all continuations of a prompt in one pass."""
-        return hasattr(self.inner, "continuation_log_probs")
 
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int

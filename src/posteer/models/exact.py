@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
+from posteer.models.base import predict_by_advancing
 from posteer.processes import Process, fingerprint
 from posteer.shapes import Float, Int
 
@@ -78,9 +79,4 @@ class ExactModel:
         return after.log_probs, after
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        state = self.start(len(tokens))
-        laws = [state.log_probs]
-        for token in tokens.unbind(-1):
-            law, state = self.advance(state, token)
-            laws.append(law)
-        return torch.stack(laws, 1)
+        return predict_by_advancing(self, tokens)

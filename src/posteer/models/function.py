@@ -16,7 +16,7 @@ from torch import Tensor
 
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
-from posteer.models.base import SequenceModel
+from posteer.models.base import SequenceModel, predict_by_advancing
 from posteer.processes import Process
 from posteer.shapes import Float, Int
 from posteer.userfiles import object_from_file
@@ -137,12 +137,7 @@ class Adapted:
         return answer
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        state = self.start(len(tokens))
-        laws = [state.log_probs]
-        for token in tokens.unbind(-1):
-            law, state = self.advance(state, token)
-            laws.append(law)
-        return torch.stack(laws, 1)
+        return predict_by_advancing(self, tokens)
 
 
 def complete(model: Any, name: str | None = None, fingerprint: str | None = None) -> Any:

@@ -110,14 +110,20 @@ def _probability(text: str, family: str) -> float:
     return value
 
 
-def reverse_cross_entropy(target: object, vocab_size: int = 2) -> ReverseCrossEntropy:
-    """The utility for a target named or given as rows; its order is read off the rows."""
+def open_target(target: object, vocab_size: int) -> tuple[str, ContextSpace, Tensor]:
+    """A target's label, space and rows; its order is read off the rows."""
     label, rows = target_kernel(target, vocab_size)
     space = space_of_table(rows.shape[0], rows.shape[1], f"target {label}")
     require(
         space.vocab_size == vocab_size,
         f"target {label}: rows of {space.vocab_size} entries for a vocabulary of {vocab_size}",
     )
+    return label, space, rows
+
+
+def reverse_cross_entropy(target: object, vocab_size: int = 2) -> ReverseCrossEntropy:
+    """The utility for a target named or given as rows."""
+    label, space, rows = open_target(target, vocab_size)
     return ReverseCrossEntropy(f"reverse-xent({label})", space, rows)
 
 

@@ -1,0 +1,156 @@
+"""Banks as files: whole or refused, and draws that go on where they stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from test_rollouts import metered
+
+from posteer.errors import InputError
+from posteer.kernels import ContextSpace
+from posteer.latents import DrawPlan, draw_bank, load_bank, sample
+from posteer.latents.rollouts import roll_out
+
+
+def test_a_bank_comes_back_as_it_was(tmp_path):
+    out = tmp_path / "bank.safetensors"
+    bank = sample("exact:urn", rollouts=50, length=64, out=out, keep_tokens=True, context="01")
+    again = load_bank(out)
+    assert again.origin == bank.origin
+    assert again.space == ContextSpace(2, 1)
+    assert again.unvisited == "donor"
+    for name in ("kernels", "counts", "sequences"):
+        assert torch.equal(getattr(again, name), getattr(bank, name))
+    assert again.snapshots.keys() == bank.snapshots.keys() == {8, 16, 32}
+    assert bank.origin.process == "markov(vocab=2,order=1,concentration=0.5)"
+    assert [path.name for path in tmp_path.iterdir()] == ["bank.safetensors"]
+    before = out.stat().st_mtime_ns
+    sample("exact:urn", rollouts=50, length=64, out=out, keep_tokens=True, context="01")
+    assert out.stat().st_mtime_ns == before, "a finished draw is not repeated"
+    with pytest.raises(InputError, match="holds another draw"):
+        sample("exact:urn", rollouts=50, length=64, out=out, seed=1)
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, 1000, -9])
+def test_a_truncated_bank_is_refused(tmp_path, size):
+    out = tmp_path / "bank.safetensors"
+    sample("exact:urn", rollouts=50, length=64, out=out)
+    data = out.read_bytes()
+    out.write_bytes(data[:size])
+    with pytest.raises(InputError, match="cut short"):
+        load_bank(out)
+
+
+def test_altered_and_foreign_files_are_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    out = tmp_path / "bank.safetensors"
+    sample("exact:urn", rollouts=50, length=64, out=out)
+    data = bytearray(out.read_bytes())
+    data[-3] ^= 1
+    out.write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        load_bank(out)
+    save_file({"kernels": torch.ones(3, 2, 2)}, out)
+    with pytest.raises(InputError, match="not a bank"):
+        load_bank(out)
+    with pytest.raises(InputError, match="no such bank"):
+        load_bank(tmp_path / "nothing")
+
+
+def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path):
+    """Killed for real, twice, while chunks are being written; what was finished is not redone."""
+    arguments = ["--model", "exact:urn", "--rollouts", "400", "--length", "300", "--chunk", "10"]
+    out = tmp_path / "bank.safetensors"
+    command = [sys.executable, "-m", "posteer.cli", "sample", *arguments, "--out", str(out)]
+    parts = tmp_path / "bank.safetensors.parts"
+    for enough in (3, 8):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while len(list(parts.glob("[0-9]*.safetensors"))) < enough and process.poll() is None:
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not out.exists()
+    kept = {path: path.stat().st_mtime_ns for path in parts.glob("[0-9]*.safetensors")}
+    first = sorted(kept)[0]
+    first.write_bytes(first.read_bytes()[:50])  # a chunk that a crash of the machine cut short
+    ran = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    record = json.loads(ran.stdout)
+    assert record["rollouts"] == 400
+    assert record["tokens"] == 400 * 299
+    assert not parts.exists()
+    straight = sample("exact:urn", rollouts=400, length=300)
+    bank = load_bank(out)
+    assert torch.equal(bank.kernels, straight.kernels)
+    assert torch.equal(bank.counts, straight.counts)
+
+
+def test_overlapping_chunks_do_not_double_rollouts(tmp_path):
+    """As a draw killed under one chunk size and gone on with another might leave them."""
+    from posteer.latents import rollouts as module
+    from posteer.latents.parts import Parts
+
+    out = tmp_path / "bank.safetensors"
+    model, plan = metered("exact:urn"), DrawPlan(n_samples=200, rollout_length=30)
+    key = module._key(model.fingerprint, plan)
+    for first, count in ((0, 100), (0, 64), (64, 64)):
+        drawn = roll_out(model, plan, first, count)
+        parts = Parts(out, key)
+        with parts:
+            parts.held.clear()
+            parts.keep(first, count, drawn, 0.1, 5)
+    bank = draw_bank(model, plan, out)
+    assert torch.equal(bank.counts, draw_bank(model, plan).counts)
+
+
+def test_two_processes_do_not_draw_one_bank(tmp_path):
+    from posteer.latents.parts import Parts
+
+    out = tmp_path / "bank.safetensors"
+    (tmp_path / "bank.safetensors.parts").mkdir()
+    with Parts(out, "other"), pytest.raises(InputError, match="another process is drawing"):
+        sample("exact:urn", rollouts=20, length=20, out=out)
+    assert len(sample("exact:urn", rollouts=20, length=20, out=out)) == 20
+
+
+def test_a_crash_before_tidying_up_is_tidied_up_later(tmp_path):
+    out = tmp_path / "bank.safetensors"
+    sample("exact:urn", rollouts=20, length=20, out=out)
+    (tmp_path / "bank.safetensors.parts").mkdir()
+    sample("exact:urn", rollouts=20, length=20, out=out)
+    assert [path.name for path in tmp_path.iterdir()] == ["bank.safetensors"]
+
+
+def test_long_rollouts_need_little_memory():
+    """A million tokens: the random numbers are made as they are used."""
+    bank = sample("exact:coins(0.2,0.7)", rollouts=2, length=3000)
+    assert int(bank.counts.sum()) == 6000
+    from posteer.latents.rollouts import _Uniforms
+
+    plan = DrawPlan(n_samples=70, rollout_length=300)
+    parts, whole = _Uniforms(plan, 3, 67), _Uniforms(plan, 3, 67)
+    pieces = torch.cat([parts.steps(128), parts.steps(128), parts.steps(44)])
+    assert torch.equal(pieces, whole.steps(300))
+
+
+def test_an_unfinished_draw_with_other_settings_is_refused(tmp_path):
+    out = tmp_path / "bank.safetensors"
+
+    def stop(_what, done, _total):
+        if done > 500:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sample("exact:urn", rollouts=40, length=50, out=out, chunk=5, progress=stop)
+    with pytest.raises(InputError, match="unfinished draw with other settings"):
+        sample("exact:urn", rollouts=40, length=50, out=out, seed=1)
+    kept = len(list((tmp_path / "bank.safetensors.parts").glob("*.safetensors")))
+    assert kept >= 2
+    model = metered("exact:urn")
+    draw_bank(model, DrawPlan(n_samples=40, rollout_length=50), out, chunk=7)
+    assert model.queries.forward_tokens == (40 - 5 * kept) * 49

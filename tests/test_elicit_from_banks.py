@@ -1,0 +1,139 @@
+"""Steering from saved banks: shipped by default, others by choice, never by mistake."""
+
+import math
+
+import pytest
+
+import posteer
+from posteer.elicitation import elicit, open_method
+from posteer.errors import InputError
+
+
+@pytest.mark.parametrize("name", ["urn", "beta-bernoulli"])
+def test_shipped_banks_belong_to_the_shipped_models(name):
+    from posteer.latents.shipped import shipped_bank
+
+    model = posteer.load(name)
+    tuning, held_out = (shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out"))
+    assert (tuning.origin.seed, held_out.origin.seed) == (0, 1)
+    for bank in (tuning, held_out):
+        assert len(bank) == 5000
+        assert bank.origin.rollout_length == 2000
+        assert bank.origin.model == name
+        assert bank.origin.tokens == 5000 * 1999
+        assert bank.space == model.space
+        assert int(bank.counts[0].sum()) == 2000 - model.space.order
+    assert not (tuning.counts == held_out.counts).all()
+
+
+def test_trained_models_are_steered_from_their_shipped_bank():
+    found = elicit("urn", "dyck", length=6)
+    assert found.method == "ppt-rb"
+    assert found.prompt == [0, 1, 0, 1, 0, 1]
+    assert found.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 9_995_000}
+    error = math.hypot(found.surrogate_standard_error, found.held_out_standard_error)
+    assert abs(found.surrogate - found.held_out_surrogate) < 5 * error
+    assert found.surrogate != found.held_out_surrogate
+
+
+@pytest.mark.parametrize("method", ["ppt", "ppt-rb"])
+@pytest.mark.parametrize("name", ["urn", "beta-bernoulli"])
+def test_every_published_utility_runs_from_the_shipped_banks(name, method):
+    """No token of the model is read while ascending; the full runs are in docs/records."""
+    from posteer.experiments.published import TARGETS, utility_of_target
+    from posteer.models import Metered
+    from posteer.problem import Problem
+    from posteer.utilities import open_utility
+
+    model = Metered(posteer.load(name))
+    problems = [
+        Problem(model, open_utility(utility_of_target(target), model.space), 6, 4, seed=0)
+        for target in TARGETS[name]
+    ]
+    for answer in open_method(f"{method}(steps=2)").solve(problems):
+        assert answer.queries.forward_tokens == answer.queries.backward_tokens == 0
+        assert answer.bank_tokens == 9_995_000
+        assert answer.held_out_surrogate is not None
+    assert model.queries.forward_tokens == 0
+
+
+def test_the_held_out_surrogate_is_the_estimate_on_the_other_bank():
+    """Against its definition: weights and means of the held-out latents under the same kernel."""
+    import torch
+
+    from posteer.kernels import final_context
+    from posteer.latents.shipped import shipped_bank
+    from posteer.models import Metered
+    from posteer.problem import Problem
+    from posteer.steering.tilt import latents_last, log_tilt
+    from posteer.utilities import open_utility
+    from posteer.utilities.base import utility_of_kernels
+
+    model = Metered(posteer.load("urn"))
+    utility = open_utility("frequency(0.3)", model.space)
+    method = open_method("ppt-rb(steps=20)")
+    (solution,) = method.optimise([Problem(model, utility, 6, 4, 0)])
+    value, error = method.on_held_out(solution)
+    other = shipped_bank(model.fingerprint, "held-out")
+    prompt = solution.ascent.prompt
+    weights = log_tilt(model.space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(0)
+    last = final_context(model.space, prompt.transitions, prompt.initial, 5)[0]
+    means = utility_of_kernels(utility, model.space, other.kernels, 4) @ last
+    assert value == pytest.approx(float(weights @ means))
+    spread = (weights * (means - weights @ means)).square().sum().sqrt()
+    assert error == pytest.approx(float(spread))
+    assert torch.isfinite(spread)
+
+
+def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
+    path = tmp_path / "bank.safetensors"
+    bank = posteer.sample("exact:urn", rollouts=300, length=100, out=path)
+    found = elicit("exact:urn", "dyck", length=5, bank=path)
+    assert found.method == "ppt-rb"
+    assert found.cost["bank_tokens"] == 300 * 99
+    assert found.held_out_surrogate is None
+    same = elicit("exact:urn", "dyck", length=5, bank=bank, method="ppt-rb")
+    assert same.surrogate_history == found.surrogate_history
+    with pytest.raises(InputError, match=r"drawn from exact:urn .*not from urn"):
+        elicit("urn", "dyck", length=5, bank=path)
+    assert elicit("urn", "dyck", length=5, bank=path, allow_mismatch=True).prompt
+    with pytest.raises(InputError, match="of 2 tokens at order 1: exact:beta-bernoulli has"):
+        elicit("exact:beta-bernoulli", "dyck", length=5, bank=path, allow_mismatch=True)
+    from posteer.latents.shipped import shipped_bank
+
+    held_out = shipped_bank(posteer.load("beta-bernoulli").fingerprint, "held-out")
+    own = elicit(
+        "beta-bernoulli", "frequency(0.3)", length=5, bank=held_out, method="ppt-rb(steps=9)"
+    )
+    assert own.surrogate != own.held_out_surrogate, "the other shipped bank is held out then"
+    for method in ("exhaustive", "ppt-rb-analytic"):
+        with pytest.raises(InputError, match="uses no bank"):
+            elicit("exact:urn", "dyck", length=5, bank=path, method=method)
+    posterior = posteer.sample("exact:urn", rollouts=50, length=40, context="0110")
+    with pytest.raises(InputError, match="is a posterior, drawn after 4 observed tokens"):
+        elicit("exact:urn", "dyck", length=5, bank=posterior)
+
+
+def test_the_default_method_fits_the_model():
+    from posteer.elicitation import default_method
+    from posteer.models import FunctionModel
+
+    assert default_method(posteer.load("urn")) == "ppt-rb"
+    assert default_method(posteer.open_model("exact:urn")) == "ppt-rb-analytic"
+    unknown = FunctionModel(lambda tokens: None, vocab_size=2, order=0)
+    assert default_method(unknown) == "ppt-rb"
+
+
+@pytest.mark.parametrize(
+    ("method", "complaint"),
+    [
+        ("ppt-rb(samples=100,rollout-length=50,steps=2)", "drawing a bank takes 4,900 model tok"),
+        ("exhaustive", "trying every prompt takes"),
+    ],
+)
+@pytest.mark.parametrize("model", ["exact:urn", "beta-bernoulli"])
+def test_budgets_that_cannot_be_kept_are_refused(model, method, complaint):
+    with pytest.raises(InputError, match=complaint):
+        elicit(model, "dyck", length=6, method=method, max_model_tokens=100)
+    paid = elicit(model, "dyck", length=6, method=method, max_model_tokens=6000)
+    assert len(paid.prompt) == 6

@@ -1,6 +1,8 @@
 """The shipped figures, and the runner that sets ours beside them."""
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +61,22 @@ def test_tables_are_made_from_records(tmp_path, capsys):
     text = capsys.readouterr().out
     assert text.count("\n| urn |") == 2 * 31
     assert "0.33 (0.09)" in text, "the published Dyck figure of the urn"
+
+
+def test_searches_are_set_beside_the_published_and_each_other(tmp_path, capsys):
+    """A file agrees with itself everywhere, and with a shifted copy of itself nowhere."""
+    root = Path(__file__).parent.parent / "docs" / "records"
+    rows.main(["table", str(root / "gcg.csv")])
+    text = capsys.readouterr().out
+    assert "| urn | 50 | 21 of 31 |  |" in text
+    assert text.count("| differs |") == 10
+    rows.main(["agree", str(root / "gcg.csv"), str(root / "gcg.csv")])
+    assert "urn 50 gcg : 31 of 31" in capsys.readouterr().out
+    records = rows.read_records(root / "gcg.csv")
+    moved = [{**r, "expected_utility": float(r["expected_utility"]) + 99} for r in records]
+    with (tmp_path / "moved.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(records[0]))
+        writer.writeheader()
+        writer.writerows(moved)
+    rows.main(["agree", str(root / "gcg.csv"), str(tmp_path / "moved.csv")])
+    assert "urn 50 gcg : 0 of 31" in capsys.readouterr().out

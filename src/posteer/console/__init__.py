@@ -61,11 +61,7 @@ def delayed_progress() -> Iterator[Report]:
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:
     """The prompt, how good it is, and how far to trust the search that found it."""
-    rows = rows_table()
-    rows.add_row("prompt", _prompt_text(found.prompt, found.vocab_size))
-    rows.add_row("expected utility", _utility_text(found))
-    rows.add_row("optimum", _optimum_text(found.expected_utility, found.optimum))
-    rows.add_row("rank", _rank_text(found.rank, found.n_prompts))
+    rows = _rows_of_prompt(found)
     if found.surrogate is not None:
         error = found.surrogate_standard_error
         snapped = found.snapped_surrogate
@@ -96,11 +92,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
 
 def show_judgement(judged: Judgement, console: Console | None = None) -> None:
     """A given prompt's utility, optimum and rank."""
-    rows = rows_table()
-    rows.add_row("prompt", _prompt_text(judged.prompt, judged.vocab_size))
-    rows.add_row("expected utility", _utility_text(judged))
-    rows.add_row("optimum", _optimum_text(judged.expected_utility, judged.optimum))
-    rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
+    rows = _rows_of_prompt(judged)
     title = f"{judged.utility} from {judged.model} · horizon {judged.horizon}"
     (console or Console()).print(Panel(rows, title=Text(title), expand=False))
 
@@ -115,6 +107,16 @@ def sparkline(values: list[float], width: int = 40) -> str:
     low, high = min(picked), max(picked)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((value - low) * scale)] for value in picked)
+
+
+def _rows_of_prompt(result: Elicitation | Judgement) -> Table:
+    """A prompt, its utility, and how that stands among all prompts."""
+    rows = rows_table()
+    rows.add_row("prompt", _prompt_text(result.prompt, result.vocab_size))
+    rows.add_row("expected utility", _utility_text(result))
+    rows.add_row("optimum", _optimum_text(result.expected_utility, result.optimum))
+    rows.add_row("rank", _rank_text(result.rank, result.n_prompts))
+    return rows
 
 
 def rows_table() -> Table:

@@ -40,7 +40,7 @@ def test_trained_models_are_steered_from_their_shipped_bank():
 @pytest.mark.parametrize("name", ["urn", "beta-bernoulli"])
 def test_every_published_utility_runs_from_the_shipped_banks(name, method):
     """No token of the model is read while ascending; the full runs are in docs/records."""
-    from posteer.experiments.published import TARGETS, utility_of_target
+    from posteer.experiments.paper.published import TARGETS, utility_of_target
     from posteer.models import Metered
     from posteer.problem import Problem
     from posteer.utilities import open_utility

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posteer.experiments import rows
-from posteer.experiments.published import TARGETS, published, utility_of_target
+from posteer.experiments.paper.published import TARGETS, published, utility_of_target
 from posteer.kernels import ContextSpace
 from posteer.utilities import open_utility
 

@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "posteer"
 
 LAYERS = [
-    ["errors", "shapes", "files", "version"],
+    ["errors", "shapes", "files", "phases", "version"],
     ["randomness", "spec", "userfiles"],
     ["kernels"],
     ["processes"],
@@ -23,7 +23,8 @@ LAYERS = [
     ["elicitation"],
     ["comparison"],
     ["figures"],
-    ["experiments", "console"],
+    ["experiments"],
+    ["console"],
     ["cli"],
 ]
 HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}

@@ -12,12 +12,20 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from posteer.errors import InputError, require
-from posteer.evaluation import PromptLandscape, expected_utility, landscape, landscapes
+from posteer.evaluation import (
+    Evaluation,
+    PromptLandscape,
+    expected_utilities,
+    expected_utility,
+    landscape,
+    landscapes,
+)
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.sampling import pick_device
 from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.objectives import open_goal
+from posteer.phases import phase, timed
 from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
 from posteer.search import exhaustive, gcg, prefixes, simple
 from posteer.spec import Spec, parse_spec
@@ -115,6 +123,7 @@ class Elicitation:
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)
     ess_history: list[float] = field(default_factory=list, repr=False)
+    phases: dict[str, float] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
@@ -122,7 +131,8 @@ class Elicitation:
 
 
 def _public(record: Any) -> dict[str, Any]:
-    hidden = {"exact", "vocab_size", "n_prompts", "history", "surrogate_history", "ess_history"}
+    hidden = {"exact", "vocab_size", "n_prompts", "history", "phases"}
+    hidden |= {"surrogate_history", "ess_history"}
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in vars(record).items()
@@ -182,44 +192,90 @@ def elicit_many(
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Every utility with every seed, as one batch; utilities vary slowest."""
-    metered = Metered(_opened(model, device))
     require(len(utilities) > 0 and len(seeds) > 0, "expected at least one utility and one seed")
-    opened = [open_goal(given, metered.space) for given in utilities]
+    return elicit_batch(
+        _opened(model, device),
+        [(utility, seed) for utility in utilities for seed in seeds],
+        length=length,
+        horizon=horizon,
+        method=method,
+        bank=bank,
+        allow_mismatch=allow_mismatch,
+        max_model_tokens=max_model_tokens,
+        device=pick_device(device),
+        progress=progress,
+    )
+
+
+def elicit_batch(
+    model: SequenceModel,
+    runs: Sequence[tuple[str | Utility | Callable[..., float], int]],
+    *,
+    length: int,
+    horizon: int = 4,
+    method: str | Method | None = None,
+    bank: LatentBank | str | Path | None = None,
+    allow_mismatch: bool = False,
+    max_model_tokens: int | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> list[Elicitation]:
+    """Any pairs of utility and seed on an opened model, as one batch; ascents on `device`."""
+    metered = Metered(model)
+    given = {_key(utility): utility for utility, _ in runs}
+    goals = {key: open_goal(utility, metered.space) for key, utility in given.items()}
     problems = [
-        Problem(metered, utility, length, horizon, seed, max_model_tokens)
-        for utility in opened
-        for seed in seeds
+        Problem(metered, goals[_key(utility)], length, horizon, seed, max_model_tokens)
+        for utility, seed in runs
     ]
     method = default_method(metered, bank) if method is None else method
     solver = open_method(method) if isinstance(method, str) else method
     if bank is not None:
         solver = _with_bank(solver, str(method), bank, allow_mismatch)
-    started = time.perf_counter()
-    answers = solver.solve(problems, progress)
-    seconds = (time.perf_counter() - started) / len(problems)
-    among = landscapes(metered.inner, opened, length, horizon, progress)
+    if isinstance(solver, ppt.PosteriorPrefixTuning) and solver.device is None:
+        solver = replace(solver, device=device)
+    with timed() as phases:
+        started = time.perf_counter()
+        answers = solver.solve(problems, progress)
+        seconds = (time.perf_counter() - started) / len(problems)
+        with phase("rank"):
+            fields = landscapes(metered.inner, list(goals.values()), length, horizon, progress)
+            among = dict(zip(goals, fields, strict=True))
+        with phase("judge"):
+            judged = _judge_all(problems, answers)
     name = method if isinstance(method, str) else type(method).__name__
+    share = {what: spent / len(problems) for what, spent in phases.items()}
     return [
-        _judge(problem, answer, among[index // len(seeds)], name, seconds)
-        for index, (problem, answer) in enumerate(zip(problems, answers, strict=True))
+        _record(problem, answer, judged[at], among[_key(runs[at][0])], name, seconds, share)
+        for at, (problem, answer) in enumerate(zip(problems, answers, strict=True))
     ]
 
 
-def _judge(
+def _key(utility: Any) -> Any:
+    return utility if isinstance(utility, str) else id(utility)
+
+
+def _judge_all(problems: list[Problem], answers: list[Answer]) -> list[Evaluation]:
+    """The answers' exact utilities on the model itself; this is not charged to the method."""
+    first = problems[0]
+    return expected_utilities(
+        first.model.inner,
+        [problem.utility for problem in problems],
+        torch.stack([answer.prompt for answer in answers]),
+        first.horizon,
+        seeds=[problem.seed for problem in problems],
+    )
+
+
+def _record(
     problem: Problem,
     answer: Answer,
+    judged: Evaluation,
     among: PromptLandscape | None,
     method: str,
     seconds: float,
+    phases: dict[str, float],
 ) -> Elicitation:
-    """The answer's exact utility on the model itself; this is not charged to the method."""
-    judged = expected_utility(
-        problem.model.inner,
-        problem.utility,
-        answer.prompt[None],
-        problem.horizon,
-        seed=problem.seed,
-    )
     value = float(judged.expected_utility[0])
     return Elicitation(
         model=problem.model.name,
@@ -254,6 +310,7 @@ def _judge(
         history=answer.history,
         surrogate_history=answer.surrogate_history,
         ess_history=answer.ess_history,
+        phases=phases,
     )
 
 

@@ -107,6 +107,33 @@ def expected_utility(
     return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
 
 
+def expected_utilities(
+    model: SequenceModel,
+    utilities: Sequence[Utility | ForwardCrossEntropy],
+    prompts: Int[Tensor, "B m"],
+    horizon: int,
+    *,
+    seeds: Sequence[int],
+) -> list[Evaluation]:
+    """J of each prompt under a goal of its own; each distinct prompt is read once."""
+    if model.space.vocab_size**horizon > ENUMERABLE_CONTINUATIONS:
+        return [
+            expected_utility(model, utility, prompt[None], horizon, seed=seed)
+            for utility, prompt, seed in zip(utilities, prompts, seeds, strict=True)
+        ]
+    check_prompts(model.space, prompts)
+    _require_possible(model, prompts)
+    distinct, where = prompts.unique(dim=0, return_inverse=True)
+    laws = continuation_laws(model, distinct, horizon)
+    found = []
+    for row, utility in enumerate(utilities):
+        contexts = _utility_contexts(model.space, utility, prompts[[row]])
+        objective = objective_of(utility, model.space.vocab_size, horizon)
+        value = objective.of_laws(laws[[int(where[row])]], contexts)
+        found.append(Evaluation(value, torch.zeros_like(value), exact=True))
+    return found
+
+
 def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
     """Refuse tokens outside the vocabulary and prompts that are not longer than the order."""
     outside = (prompts < 0) | (prompts >= space.vocab_size)

@@ -30,6 +30,22 @@ def write_atomically(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_each(folder: Path, files: dict[str, bytes]) -> None:
+    """Several files of one folder, each whole or absent, with one sync of the folder at the end."""
+    parts = {name: folder / f".{name}.{os.getpid()}.part" for name in files}
+    try:
+        for name, data in files.items():
+            with parts[name].open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            parts[name].replace(folder / name)
+        sync_folder(folder)
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from posteer.evaluation import expected_utility
-from posteer.experiments.published import TARGETS, published, utility_of_target
+from posteer.experiments.paper.published import TARGETS, published, utility_of_target
 from posteer.models import open_model
 from posteer.utilities import open_utility, utility_of_kernels
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import get_args
 
-from posteer.experiments.published import Figure, published
+from posteer.experiments.paper.published import Figure, published
 from posteer.steering.snap import CandidateScore
 
 READINGS = get_args(CandidateScore)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from posteer.evaluation import expected_utility, landscapes
-from posteer.experiments.published import TARGETS, utility_of_target
+from posteer.experiments.paper.published import TARGETS, utility_of_target
 from posteer.experiments.row_tables import (
     READINGS,
     agreement,

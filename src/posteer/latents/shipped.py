@@ -21,10 +21,15 @@ SEEDS = {"tuning": 0, "held-out": 1}
 
 def shipped_bank(fingerprint: str, kind: str = "tuning") -> LatentBank | None:
     """The shipped bank of the model with this fingerprint; `kind` is tuning or held-out."""
+    path = shipped_path(fingerprint, kind)
+    return None if path is None else _load(path)
+
+
+def shipped_path(fingerprint: str, kind: str = "tuning") -> Path | None:
+    """The file of that bank."""
     for path in sorted(FOLDER.glob(f"*.{kind}.safetensors")):
-        bank = _load(path)
-        if bank.origin.fingerprint == fingerprint:
-            return bank
+        if _load(path).origin.fingerprint == fingerprint:
+            return path
     return None
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from posteer.errors import require
+from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
 from posteer.search.field import Field, grouped
@@ -51,7 +52,8 @@ class GreedyCoordinateGradient:
         answers: dict[int, Answer] = {}
         for indices in grouped(problems):
             field = Field([problems[index] for index in indices], "gcg", gradients=True)
-            self._search(field, progress)
+            with phase("search"):
+                self._search(field, progress)
             answers |= dict(zip(indices, (run.answer() for run in field.runs), strict=True))
         return [answers[index] for index in range(len(problems))]
 

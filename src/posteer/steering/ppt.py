@@ -22,6 +22,7 @@ from posteer.latents.importance import ess_fraction, pareto_k
 from posteer.latents.rollouts import DrawPlan, draw_bank
 from posteer.latents.shipped import shipped_bank
 from posteer.models.base import Metered, QueryCount
+from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress, Step
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
@@ -41,7 +42,8 @@ class PosteriorPrefixTuning:
     """The paper's method. `analytic` and `exact_means` select the variant.
 
     Rollouts come from `bank` if given, from the bank shipped with the model if the `draw` is the
-    shipped one, and are drawn otherwise. `allow_mismatch` admits a bank of another model.
+    shipped one, and are drawn otherwise. `allow_mismatch` admits a bank of another model. Ascents
+    run on `device`, the caller's where it is None.
     """
 
     analytic: bool
@@ -51,7 +53,7 @@ class PosteriorPrefixTuning:
     allow_mismatch: bool = False
     ascent: AscentSettings = field(default_factory=AscentSettings)
     candidate_score: CandidateScore = "own-context"
-    device: str = "cpu"
+    device: str | None = None
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems that share model, length, horizon and order ascend as one batch."""
@@ -69,7 +71,8 @@ class PosteriorPrefixTuning:
             self._require_room(problem)
             if self.exact_means:
                 self._require_exact_mean(problem)
-        banks = self._banks(problems, progress)
+        with phase("bank"):
+            banks = self._banks(problems, progress)
         groups = defaultdict(list)
         for index, problem in enumerate(problems):
             groups[problem.length, problem.horizon, problem.order].append(index)
@@ -93,6 +96,10 @@ class PosteriorPrefixTuning:
                 ]
                 solutions.update(zip(part, solved, strict=True))
         return [solutions[i] for i in range(len(problems))]
+
+    @property
+    def _place(self) -> str:
+        return self.device or "cpu"
 
     @property
     def _n_samples(self) -> int:
@@ -189,9 +196,9 @@ class PosteriorPrefixTuning:
         progress: Progress | None,
     ) -> list[Optimised]:
         before = replace(runs[0][0].model.queries)
-        latents = torch.stack([latents_last(bank.kernels) for _, bank in runs]).to(self.device)
+        latents = torch.stack([latents_last(bank.kernels) for _, bank in runs]).to(self._place)
         source = self._integrand_source(space, runs, latents)
-        start = initial_prompts(space, [problem.seed for problem, _ in runs]).to(self.device)
+        start = initial_prompts(space, [problem.seed for problem, _ in runs]).to(self._place)
         steps = runs[0][0].length - space.order
 
         def report(done: int, at_most: int, _running: int) -> None:
@@ -199,8 +206,9 @@ class PosteriorPrefixTuning:
                 progress("ascending", done, at_most)
 
         firsts = [bank.first_likelihood for _, bank in runs if bank.first_likelihood is not None]
-        first = torch.stack([f.T for f in firsts]).to(self.device) if firsts else None
-        ascents = ascend(space, start, latents, steps, source, self.ascent, report, first)
+        first = torch.stack([f.T for f in firsts]).to(self._place) if firsts else None
+        with phase("ascend"):
+            ascents = ascend(space, start, latents, steps, source, self.ascent, report, first)
         spent = runs[0][0].model.queries.since(before)
         solved = []
         for row, ((problem, bank), ascent) in enumerate(zip(runs, ascents, strict=True)):
@@ -232,8 +240,10 @@ class PosteriorPrefixTuning:
 
     def _recover(self, solution: Optimised) -> Answer:
         ascent = solution.ascent
-        prompt, snapped = solution.snap(self.candidate_score)
-        held_out, held_out_error = self.on_held_out(solution)
+        with phase("snap"):
+            prompt, snapped = solution.snap(self.candidate_score)
+        with phase("held-out"):
+            held_out, held_out_error = self.on_held_out(solution)
         return Answer(
             prompt=prompt,
             queries=solution.queries,
@@ -320,7 +330,7 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
         "steps": 5000,
         "rate": 0.1,
         "candidate-score": "own-context",
-        "device": "cpu",
+        "device": None,
     }
     if not analytic:
         settings |= {"rollout-length": 2000, "bank-seed": 0, "unvisited": DrawPlan().unvisited}
@@ -330,9 +340,10 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
         given["candidate-score"] in scores,
         f"candidate-score '{given['candidate-score']}': expected one of {', '.join(scores)}",
     )
-    device = str(given["device"])
+    device = None if given["device"] is None else str(given["device"])
     require(
-        device == "cpu" or (device.partition(":")[0] == "cuda" and torch.cuda.is_available()),
+        device in (None, "cpu")
+        or (str(device).partition(":")[0] == "cuda" and torch.cuda.is_available()),
         f"device '{device}': expected cpu" + (" or cuda" if torch.cuda.is_available() else ""),
     )
     return PosteriorPrefixTuning(

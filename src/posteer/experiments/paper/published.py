@@ -39,7 +39,7 @@ def utility_of_target(target: str) -> str:
 
 def published() -> dict[tuple[str, str, int, str, str], Figure]:
     """All figures by (model, target, length, method, statistic)."""
-    text = files("posteer.experiments").joinpath("published.csv").read_text()
+    text = files("posteer.experiments.paper").joinpath("published.csv").read_text()
     figures = {}
     for row in csv.DictReader(text.splitlines()):
         key = (

@@ -1,6 +1,6 @@
 """Kill a sweep at random moments, run the same command again each time, and audit the store.
 
-    python -m posteer.experiments.kills --out DIR --kills 50 --seconds 20 -- --preset paper --batch 30
+    python -m posteer.experiments.kills --out DIR --kills 50 -- --preset paper --batch 30
 
 What follows `--` is given to the sweep. A finished run that changes or goes is lost or repeated;
 the audit fails on the first. With `--against DIR`, the store of a sweep that was left alone, every

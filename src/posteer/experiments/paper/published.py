@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 SYMMETRIC = ("0.1", "0.2", "0.3", "0.4", "0.6", "0.7", "0.8", "0.9", "1.0")
@@ -37,6 +38,15 @@ def utility_of_target(target: str) -> str:
     return f"reverse-xent({target})"
 
 
+def target_of_utility(utility: str) -> str:
+    """A utility's name as a table's row label; other utilities stand for themselves."""
+    return _LABELS.get(utility, utility)
+
+
+_LABELS = {utility_of_target(t): t for targets in TARGETS.values() for t in targets}
+
+
+@cache
 def published() -> dict[tuple[str, str, int, str, str], Figure]:
     """All figures by (model, target, length, method, statistic)."""
     text = files("posteer.experiments.paper").joinpath("published.csv").read_text()

@@ -1,0 +1,320 @@
+"""What the paper says in prose, each statement as a check on figures: on its own and on ours.
+
+A check reads means by (model, target, length, method, statistic) and nothing else, so the same code
+asks the published tables and our records. Verdicts and reasons come out of that, none is typed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posteer.experiments.paper.agreement import Outside
+from posteer.experiments.paper.cells import Cells
+from posteer.experiments.paper.claim_checks import (
+    ALL,
+    COIN,
+    PPTS,
+    URN,
+    Check,
+    Read,
+    all_equal,
+    beat,
+    between,
+    ess_falls,
+    gcg_just_misses,
+    inverts,
+    most,
+    near_zero_gap,
+    ppt_close,
+    ranked_before,
+    same_j,
+    worse,
+)
+from posteer.experiments.paper.published import FREQUENCIES, TARGETS, published
+
+TAUS = [t for t in TARGETS[COIN] if t.startswith("tau-")]
+KERNELS = [t for t in TARGETS[URN] if t.startswith(("sym-", "dir-"))]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement, the table it rests on, how it is checked, and what was read."""
+
+    name: str
+    statement: str
+    table: str
+    check: Check
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim held against the published figures and ours."""
+
+    claim: Claim
+    published: str
+    published_holds: bool
+    ours: str
+    verdict: str
+
+
+EXTREMES = ["q-0.0", "q-0.1", "q-0.2", "q-0.8", "q-0.9", "q-1.0"]
+MIDDLE = ["q-0.4", "q-0.5", "q-0.6"]
+
+
+def claims() -> list[Claim]:
+    """In the order of the paper's appendix, each in our words."""
+    return [
+        Claim(
+            "coin-xent-6",
+            "All five methods find the best prompt for every tau (coin, m=6)",
+            "rev-xent-bb-rank",
+            all_equal(COIN, TAUS, 6, ALL, 1.0),
+        ),
+        Claim(
+            "coin-xent-50-even",
+            "GCG and PPT-RB are level for every tau (coin, m=50)",
+            "rev-xent-bb",
+            same_j(COIN, TAUS, 50, "gcg", "ppt-rb"),
+        ),
+        Claim(
+            "coin-xent-50-ppt",
+            "PPT without exact means is behind PPT-RB for every tau (coin, m=50)",
+            "rev-xent-bb",
+            worse(COIN, TAUS, 50, ("ppt",), "ppt-rb"),
+        ),
+        Claim(
+            "urn-xent-6",
+            "Every PPT variant is above GCG on every target (urn, m=6)",
+            "rev-xent-urn",
+            beat(URN, KERNELS, 6, PPTS, "gcg", 1.0),
+        ),
+        Claim(
+            "urn-xent-50",
+            "PPT variants are well above GCG on most targets (urn, m=50)",
+            "rev-xent-urn",
+            beat(URN, KERNELS, 50, PPTS, "gcg", 0.7),
+        ),
+        Claim(
+            "urn-xent-rank",
+            "PPT variants are at rank 1 to 3 in most cells (urn, m=6)",
+            "rev-xent-urn-rank",
+            most(URN, KERNELS, 6, PPTS, 3.0),
+        ),
+        Claim(
+            "urn-xent-gcg",
+            "GCG is at mean rank 5 to 16 (urn, m=6)",
+            "rev-xent-urn-rank",
+            between(URN, KERNELS, 6, ("gcg",), "rank", 5, 16),
+        ),
+        Claim(
+            "coin-freq-6",
+            "All methods are at rank 1 for most frequencies (coin, m=6)",
+            "freq-match-rank",
+            most(COIN, FREQUENCIES, 6, ALL, 1.0),
+        ),
+        Claim(
+            "coin-freq-6-high",
+            "At q=0.6 and 0.7 PPT variants are at rank 6 to 11 (coin, m=6)",
+            "freq-match-rank",
+            between(COIN, ["q-0.6", "q-0.7"], 6, PPTS, "rank", 6, 11),
+        ),
+        Claim(
+            "coin-freq-6-high-gcg",
+            "At q=0.6 and 0.7 GCG is at rank 1 to 4 (coin, m=6)",
+            "freq-match-rank",
+            between(COIN, ["q-0.6", "q-0.7"], 6, ("gcg",), "rank", 1, 4),
+        ),
+        Claim(
+            "coin-freq-6-low",
+            "At q=0.3 and 0.4 it is GCG that ranks behind (coin, m=6)",
+            "freq-match-rank",
+            ranked_before(COIN, ["q-0.3", "q-0.4"], 6, PPTS, "gcg"),
+        ),
+        Claim(
+            "coin-freq-50",
+            "GCG is nearer to zero than every PPT variant in every cell (coin, m=50)",
+            "freq-match-summary",
+            worse(COIN, FREQUENCIES, 50, PPTS, "gcg"),
+        ),
+        Claim(
+            "urn-freq-6",
+            "PPT variants are at rank 1 to 4 at the extreme frequencies (urn, m=6)",
+            "freq-match-rank",
+            between(URN, EXTREMES, 6, PPTS, "rank", 1, 4),
+        ),
+        Claim(
+            "urn-freq-6-gcg",
+            "GCG is at rank 15 to 18 at the extreme frequencies (urn, m=6)",
+            "freq-match-rank",
+            between(URN, EXTREMES, 6, ("gcg",), "rank", 15, 18),
+        ),
+        Claim(
+            "urn-freq-6-middle",
+            "At q=0.4 to 0.6 PPT-RB and GCG are level (urn, m=6)",
+            "freq-match-summary",
+            near_zero_gap(URN, MIDDLE, 6, "ppt-rb", "gcg"),
+        ),
+        Claim(
+            "urn-freq-6-hard",
+            "At q=0.7 no method is near the best prompt: rank 8 or worse (urn, m=6)",
+            "freq-match-rank",
+            between(URN, ["q-0.7"], 6, ALL, "rank", 8, 64),
+        ),
+        Claim(
+            "urn-freq-50",
+            "PPT-RB and GCG are level over all frequencies (urn, m=50)",
+            "freq-match-summary",
+            near_zero_gap(URN, FREQUENCIES, 50, "ppt-rb", "gcg"),
+        ),
+        Claim(
+            "urn-freq-50-ppt",
+            "PPT without exact means is behind PPT-RB throughout (urn, m=50)",
+            "freq-match-summary",
+            worse(URN, FREQUENCIES, 50, ("ppt",), "ppt-rb"),
+        ),
+        Claim(
+            "coin-dyck-6",
+            "All PPT variants find the best prompt for Dyck on every seed (coin, m=6)",
+            "dyck-rank",
+            all_equal(COIN, ["dyck"], 6, PPTS, 1.0),
+        ),
+        Claim(
+            "coin-dyck-6-gcg",
+            "GCG ranks behind there, by next to nothing in J (coin, m=6)",
+            "dyck-rank",
+            gcg_just_misses,
+        ),
+        Claim(
+            "coin-dyck-50",
+            "All methods reach 0.12 for Dyck (coin, m=50)",
+            "dyck-summary-table",
+            between(COIN, ["dyck"], 50, ALL, "J", 0.12, 0.12),
+        ),
+        Claim(
+            "urn-dyck-6",
+            "PPT-RB finds the best prompt for Dyck on every seed (urn, m=6)",
+            "dyck-rank",
+            all_equal(URN, ["dyck"], 6, ("ppt-rb",), 1.0),
+        ),
+        Claim(
+            "urn-dyck-6-ppt",
+            "PPT is close behind PPT-RB for Dyck (urn, m=6)",
+            "dyck-summary-table",
+            ppt_close,
+        ),
+        Claim(
+            "urn-dyck-6-rest",
+            "The analytic variants and GCG reach 0.29 to 0.38 for Dyck (urn, m=6)",
+            "dyck-summary-table",
+            between(URN, ["dyck"], 6, ("gcg", "ppt-analytic", "ppt-rb-analytic"), "J", 0.29, 0.38),
+        ),
+        Claim(
+            "urn-dyck-50",
+            "GCG leaves all PPT variants far behind for Dyck (urn, m=50)",
+            "dyck-summary-table",
+            inverts,
+        ),
+        Claim(
+            "urn-dyck-50-gcg",
+            "GCG reaches 0.61 for Dyck (urn, m=50)",
+            "dyck-summary-table",
+            between(URN, ["dyck"], 50, ("gcg",), "J", 0.56, 0.66),
+        ),
+        Claim(
+            "urn-dyck-50-ppt",
+            "The PPT variants reach 0.014 to 0.021 for Dyck (urn, m=50)",
+            "dyck-summary-table",
+            between(URN, ["dyck"], 50, PPTS, "J", 0.014, 0.021),
+        ),
+        Claim(
+            "urn-dyck-ess",
+            "ESS/L of PPT-RB for Dyck falls from 0.22 at m=6 to 0.07 at m=50 (urn)",
+            "ess-k1-m50",
+            ess_falls,
+        ),
+    ]
+
+
+def reader(cells: Cells) -> Read:
+    """Our means as the checks read them."""
+
+    def read(model: str, target: str, m: int, method: str, statistic: str) -> float:
+        kind = "ess" if statistic.startswith("ess") else statistic
+        figure = cells.figure((model, target, m, method), kind)
+        if figure is None:
+            raise KeyError((model, target, m, method, statistic))
+        return figure.value
+
+    return read
+
+
+def _published(model: str, target: str, m: int, method: str, statistic: str) -> float:
+    return published()[model, target, m, method, statistic].value
+
+
+def verdicts(
+    cells: Cells, other_snapping: Cells | None = None, odd: Sequence[Outside] = ()
+) -> list[Verdict]:
+    """Each claim on the published figures and on ours. Where only ours says no, the other snapping
+    rule is asked, then the cells it reads that differ for a reason already tested."""
+    found = []
+    for claim in claims():
+        theirs_hold, theirs = claim.check(_published)
+        try:
+            hold, ours = claim.check(reader(cells))
+        except KeyError as missing:
+            where = " ".join(str(part) for part in missing.args[0])
+            found.append(Verdict(claim, theirs, theirs_hold, "", f"not run: {where}"))
+            continue
+        verdict = "holds" if hold else "does not hold"
+        if not hold and not theirs_hold:
+            verdict = "does not hold, nor does it in the published tables"
+        elif not hold:
+            because = _because(claim, other_snapping, odd)
+            verdict = f"differs because {because}" if because else verdict
+        elif not theirs_hold:
+            verdict = "holds, though not in the published tables"
+        found.append(Verdict(claim, theirs, theirs_hold, ours, verdict))
+    return found
+
+
+def _because(claim: Claim, other_snapping: Cells | None, odd: Sequence[Outside]) -> str | None:
+    if other_snapping is not None:
+        try:
+            hold, figure = claim.check(reader(other_snapping))
+            if hold:
+                return f"of the snapping rule: scored by their own last context, {figure}"
+        except KeyError:
+            pass  # that sweep has no such cells
+    touched = {_cell(one) for one in odd if one.tested} & set(_cells_read(claim))
+    reasons = [one.reason for one in odd if one.tested and _cell(one) in touched]
+    return f"of its cells: {reasons[0]} ({len(reasons)} such)" if reasons else None
+
+
+def _cell(one: Outside) -> tuple[str, str, int, str]:
+    return one.pair.key
+
+
+def _cells_read(claim: Claim) -> list[tuple[str, str, int, str]]:
+    """The cells a check looks at, found by letting it look."""
+    seen = []
+
+    def watch(model: str, target: str, m: int, method: str, statistic: str) -> float:
+        seen.append((model, target, m, method))
+        return _published(model, target, m, method, statistic)
+
+    claim.check(watch)
+    return seen
+
+
+def claims_table(found: Sequence[Verdict]) -> str:
+    """As Markdown."""
+    lines = ["| claim | table | published | ours | verdict |", "|---" * 5 + "|"]
+    for one in found:
+        claim = one.claim
+        lines.append(
+            f"| {claim.statement} | `{claim.table}` | {one.published} | {one.ours} "
+            f"| {one.verdict} |"
+        )
+    return "\n".join([*lines, ""])

@@ -1,0 +1,153 @@
+"""Records as rows: one flat row per run, for tables, Parquet and data frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from posteer.errors import InputError, require
+from posteer.experiments.sweep.histories import unpack
+from posteer.experiments.sweep.runs import name_of
+from posteer.experiments.sweep.store import Record, RunStore
+from posteer.files import write_atomically
+
+Row = dict[str, Any]
+FIGURES = (
+    "expected_utility",
+    "standard_error",
+    "rank",
+    "optimum",
+    "surrogate",
+    "surrogate_standard_error",
+    "snapped_surrogate",
+    "held_out_surrogate",
+    "held_out_standard_error",
+    "ess_fraction",
+    "pareto_k",
+    "steps",
+    "stop_reason",
+)
+COSTS = ("forward_tokens", "backward_tokens", "bank_tokens")
+
+
+def row_of(record: Record) -> Row:
+    """A record without its history, flat; what a failed run does not have is None."""
+    result = record["result"] or {}
+    prompt = result.get("prompt")
+    cost = result.get("cost") or {}
+    return {
+        "run": name_of(record["configuration"]),
+        "status": record["status"],
+        "error": record["error"],
+        **record["configuration"],
+        "prompt": None if prompt is None else _text(prompt),
+        **{figure: result.get(figure) for figure in FIGURES},
+        **{name: cost.get(name) for name in COSTS},
+        "seconds": sum(record["seconds"].values()),
+        **{key: record["provenance"].get(key) for key in ("posteer", "revision", "device")},
+    }
+
+
+def _text(prompt: list[int]) -> str:
+    return ("," if max(prompt) > 9 else "").join(map(str, prompt))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All runs of a sweep: from its folder, or from a Parquet file that was made of one.
+
+    Sorted by configuration, so that the same runs are the same rows wherever they come from.
+    """
+    if path.is_file():
+        rows = _parquet().read_table(path).to_pylist()
+    else:
+        store = RunStore.open(path)
+        records, damaged = store.records()
+        require(
+            not damaged,
+            f"{path}: {len(damaged)} runs are damaged, first {next(iter(damaged), '')}: run the "
+            "sweep's command again",
+        )
+        rows = [row_of(record) for record in records]
+    require(len(rows) > 0, f"{path}: there are no finished runs here")
+    keys = ("model", "length", "horizon", "method", "utility", "seed", "run")
+    return sorted(rows, key=lambda row: tuple(row[key] for key in keys))
+
+
+def consolidate(folder: Path) -> Path:
+    """Write `results.parquet`, one row per run, and `histories.parquet`, one per run and column."""
+    store, parquet = RunStore.open(folder), _parquet()
+    records, _ = store.records()
+    import pyarrow
+
+    out = folder / "results.parquet"
+    write_parquet(read_rows(folder), out)
+    histories = [
+        {"run": name_of(r["configuration"]), **{k: unpack(v) for k, v in r["history"].items()}}
+        for r in records
+    ]
+    names = dict.fromkeys(name for history in histories for name in history if name != "run")
+    kinds = [(name, pyarrow.list_(pyarrow.float32())) for name in names]
+    schema = pyarrow.schema([("run", pyarrow.string()), *kinds])
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(
+        pyarrow.Table.from_pylist(histories, schema=schema), sink, compression="zstd"
+    )
+    write_atomically(folder / "histories.parquet", sink.getvalue().to_pybytes())
+    return out
+
+
+def write_parquet(rows: list[Row], out: Path) -> None:
+    """Rows as one Parquet file: the same rows are the same bytes."""
+    parquet = _parquet()
+    import pyarrow
+
+    whole = {"length", "horizon", "seed", "max_model_tokens", "rank", "steps", *COSTS}
+    numbers = {*FIGURES, "seconds"} - {"stop_reason"} - whole
+
+    def kind(column: str) -> Any:
+        if column in whole:
+            return pyarrow.int64()
+        return pyarrow.float64() if column in numbers else pyarrow.string()
+
+    schema = pyarrow.schema([(column, kind(column)) for column in rows[0]])
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink, compression="zstd")
+    write_atomically(out, sink.getvalue().to_pybytes())
+
+
+def load_results(path: Path | str, histories: bool = False) -> Any:
+    """A sweep's runs as a pandas DataFrame, one row per run.
+
+    With `histories` it has a column of lists for each thing that was recorded at every step.
+    """
+    parquet = _parquet()
+    import pandas
+
+    folder = Path(path)
+    frame = pandas.DataFrame(read_rows(folder))
+    if not histories:
+        return frame
+    if folder.is_dir():
+        records, _ = RunStore.open(folder).records()
+        table = pandas.DataFrame(
+            [
+                {"run": name_of(r["configuration"])}
+                | {key: unpack(text) for key, text in r["history"].items()}
+                for r in records
+            ]
+        )
+    else:
+        beside = folder.with_name("histories.parquet")
+        require(beside.is_file(), f"{beside}: there is no such file")
+        table = parquet.read_table(beside).to_pandas()
+    return frame.merge(table, on="run", how="left")
+
+
+def _parquet() -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(
+            "Parquet files and data frames need pandas and pyarrow: pip install 'posteer[results]'"
+        ) from error
+    return parquet

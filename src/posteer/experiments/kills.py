@@ -1,10 +1,12 @@
 """Kill a sweep at random moments, run the same command again each time, and audit the store.
 
-    python -m posteer.experiments.kills --out DIR --kills 50 -- --preset paper --batch 30
+    python -m posteer.experiments.kills --out DIR --kills 50 -- --preset paper --workers 4
 
-What follows `--` is given to the sweep. A finished run that changes or goes is lost or repeated;
-the audit fails on the first. With `--against DIR`, the store of a sweep that was left alone, every
-result must be the same to the last bit.
+What follows `--` is given to the sweep. Most kills come within `--seconds` of a start, every fifth
+within `--patience`, so that long batches get through; every tenth waits for a batch to be on its
+way into the store and strikes there. A finished run that changes or goes is lost or repeated; the
+audit fails on the first. With `--against DIR`, the store of a sweep that was left alone, every
+result and every table must be the same to the last bit.
 """
 
 from __future__ import annotations
@@ -17,9 +19,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from posteer.experiments.paper.cells import Cells
+from posteer.experiments.paper.layouts import layouts_for
+from posteer.experiments.paper.tables import csv_lines, latex, markdown
+from posteer.experiments.sweep.results import read_rows
 from posteer.experiments.sweep.runs import expand
 from posteer.experiments.sweep.store import RunStore
 
@@ -45,9 +52,9 @@ class Audit:
 
 
 def kill_often(
-    arguments: list[str], out: Path, kills: int, seconds: float, seed: int, least: float = 0.0
+    arguments: list[str], out: Path, kills: int, seconds: float, patience: float, seed: int
 ) -> Audit:
-    """Run the sweep to its end through `kills` deaths, each `least` to `seconds` after a start."""
+    """Run the sweep to its end through `kills` deaths."""
     moments = random.Random(seed)
     command = [sys.executable, "-m", "posteer.experiments.sweep.execution", *arguments]
     command += ["--out", str(out)]
@@ -55,12 +62,15 @@ def kill_often(
     at_work = 0
     for kill in range(kills + 1):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-        try:
-            process.wait(timeout=moments.uniform(least, seconds) if kill < kills else None)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+        if kill == kills:
             process.wait()
-            at_work += 1
+        else:
+            longest = patience if kill % 5 == 4 else seconds
+            _sleep(process, moments.uniform(0, longest), out if kill % 10 == 9 else None)
+            at_work += process.poll() is None
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         lost, changed = _compare(seen, out)
         if lost or changed:
             return Audit(kill + 1, at_work, 0, lost, changed, 0)
@@ -70,6 +80,15 @@ def kill_often(
     _, damaged = store.records()
     lost = sorted((wanted - store.names()) | damaged.keys())
     return Audit(kills, at_work, len(wanted), lost, [], _solved(out))
+
+
+def _sleep(process: subprocess.Popen[bytes], seconds: float, committing: Path | None) -> None:
+    """Until it is time, the process has ended, or a batch is being committed."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and process.poll() is None:
+        if committing is not None and any((committing / "commits").glob("*.json")):
+            return
+        time.sleep(0.0005 if committing is not None else 0.01)
 
 
 def _compare(seen: dict[str, tuple[int, bytes]], out: Path) -> tuple[list[str], list[str]]:
@@ -103,21 +122,38 @@ def different_results(one: Path, other: Path) -> list[str]:
     return found
 
 
+def different_tables(one: Path, other: Path) -> list[str]:
+    """Tables that are not the same bytes."""
+    pages = []
+    for folder in (one, other):
+        cells = Cells(read_rows(folder))
+        made = {f"{x.label}.md": markdown(x, cells) for x in layouts_for(cells)}
+        made |= {f"{x.label}.csv": csv_lines(x, cells) for x in layouts_for(cells)}
+        made |= {f"{x.label}.tex": latex(x, cells) for x in layouts_for(cells)}
+        pages.append(made)
+    return sorted(
+        n for n in pages[0].keys() | pages[1].keys() if pages[0].get(n) != pages[1].get(n)
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--least", type=float, default=0.0)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--patience", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--against", type=Path)
     own, _, rest = " ".join(sys.argv[1:]).partition(" -- ")
     given = parser.parse_args(own.split())
     started = time.perf_counter()
-    audit = kill_often(rest.split(), given.out, given.kills, given.seconds, given.seed, given.least)
+    audit = kill_often(
+        rest.split(), given.out, given.kills, given.seconds, given.patience, given.seed
+    )
     print(f"{audit} in {time.perf_counter() - started:.0f} s")
     if given.against is not None:
         print(f"results that differ: {different_results(given.out, given.against)}")
+        print(f"tables that differ: {different_tables(given.out, given.against)}")
     sys.exit(0 if audit.clean else 1)
 
 

@@ -30,8 +30,9 @@ def check_path(out: Path) -> None:
     canvas()  # is matplotlib there?
 
 
-def save(figure: Any, out: Path) -> None:
+def save(figure: Any, out: Path, close: bool = True) -> None:
     figure.tight_layout()
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     figure.savefig(out, metadata=dates.get(out.suffix), dpi=150)
-    canvas().close(figure)
+    if close:
+        canvas().close(figure)

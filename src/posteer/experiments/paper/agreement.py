@@ -116,11 +116,12 @@ def _optimum(key: Key, cells: Cells) -> tuple[float | None, str]:
     )
     if ranked:
         return float(ranked[0]), "all 64"
-    return _exact_optimum(key[0], key[2]).get(key[1]), "exact Bayes"
+    return exact_optimum(key[0], key[2]).get(key[1]), "exact Bayes"
 
 
 @cache
-def _exact_optimum(model: str, length: int) -> dict[str, float]:
+def exact_optimum(model: str, length: int) -> dict[str, float]:
+    """The best J of any prompt on exact Bayes, by target."""
     exact = open_model(f"exact:{model}")
     goals = [open_utility(utility_of_target(t), exact.space) for t in TARGETS[model]]
     found = landscapes(exact, goals, length, HORIZON)

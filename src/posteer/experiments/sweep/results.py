@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def consolidate(folder: Path) -> Path:
     import pyarrow
 
     out = folder / "results.parquet"
-    write_parquet(read_rows(folder), out)
+    write_parquet(read_rows(folder), out, read_facts(folder))
     histories = [
         {"run": name_of(r["configuration"]), **{k: unpack(v) for k, v in r["history"].items()}}
         for r in records
@@ -96,8 +97,18 @@ def consolidate(folder: Path) -> Path:
     return out
 
 
-def write_parquet(rows: list[Row], out: Path) -> None:
-    """Rows as one Parquet file: the same rows are the same bytes."""
+def read_facts(path: Path) -> dict[str, Any]:
+    """What a sweep was (`configuration`) and what each process did for it (`sessions`)."""
+    if path.is_file():
+        kept = _parquet().read_schema(path).metadata or {}
+        return {"configuration": None, "sessions": [], **json.loads(kept.get(b"posteer", b"{}"))}
+    store = RunStore.open(path)
+    sessions = [json.loads(one.read_bytes()) for one in sorted(store.sessions.glob("[!.]*.json"))]
+    return {"configuration": store.manifest()["configuration"], "sessions": sessions}
+
+
+def write_parquet(rows: list[Row], out: Path, facts: dict[str, Any]) -> None:
+    """Rows as one Parquet file with facts of their sweep: the same are the same bytes."""
     parquet = _parquet()
     import pyarrow
 
@@ -109,7 +120,10 @@ def write_parquet(rows: list[Row], out: Path) -> None:
             return pyarrow.int64()
         return pyarrow.float64() if column in numbers else pyarrow.string()
 
-    schema = pyarrow.schema([(column, kind(column)) for column in rows[0]])
+    schema = pyarrow.schema(
+        [(column, kind(column)) for column in rows[0]],
+        metadata={"posteer": json.dumps(facts, sort_keys=True)},
+    )
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink, compression="zstd")
     write_atomically(out, sink.getvalue().to_pybytes())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
+from posteer.cli import sweep
+from posteer.cli.output import AsJson, print_json, refuse
 from posteer.errors import InputError, require
 from posteer.version import __version__
 
@@ -41,7 +41,6 @@ Budget = Annotated[
 ]
 Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
 Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
-AsJson = Annotated[bool, Parameter(negative="", help="Print one JSON object for machines.")]
 
 
 @app.command
@@ -322,6 +321,10 @@ def models(*, as_json: Annotated[AsJson, Parameter(name="--json")] = False) -> N
         console.show_models(facts)
 
 
+app.command(sweep.app)
+app.command(sweep.tables)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Bad input is one line on standard error and exit status 2."""
     try:
@@ -342,26 +345,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("posteer: interrupted", file=sys.stderr)
         sys.exit(130)
-
-
-def print_json(value: object) -> None:
-    """One line of strict JSON: what it cannot hold (nan, infinities) is null."""
-    print(json.dumps(_finite(value), allow_nan=False))
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def refuse(message: str) -> NoReturn:
-    """One line, exit 2."""
-    print(f"posteer: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

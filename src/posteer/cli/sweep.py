@@ -1,0 +1,202 @@
+"""`posteer sweep`, its plan, status and retry, and `posteer tables`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from posteer.cli.output import AsJson, print_json
+from posteer.errors import require
+
+if TYPE_CHECKING:
+    from posteer.experiments.sweep.configuration import SweepConfig
+
+app = App(name="sweep", help="Run many elicitations; the same command goes on after any stop.")
+
+Preset = Annotated[str | None, Parameter(help="paper (5,100 runs), own-context or small.")]
+Config = Annotated[Path | None, Parameter(help="A TOML file; docs/SWEEPS.md shows one.")]
+Out = Annotated[Path, Parameter(help="Folder of the runs.")]
+Device = Annotated[str, Parameter(help="Where to run: auto, cpu or cuda.")]
+Workers = Annotated[int, Parameter(help="Processes. More may join from other machines.")]
+BatchSize = Annotated[
+    int | None, Parameter(name="--batch", help="Runs solved as one tensor programme.")
+]
+Json = Annotated[AsJson, Parameter(name="--json")]
+
+
+def _chosen(preset: str | None, config: Path | None) -> SweepConfig:
+    from posteer.experiments.sweep.configuration import read_config
+    from posteer.experiments.sweep.presets import preset as named
+
+    require(
+        (preset is None) != (config is None),
+        "expected --preset NAME (paper, own-context, small) or --config FILE, one of them",
+    )
+    if config is not None:
+        return read_config(config)
+    assert preset is not None
+    return named(preset)
+
+
+@app.default
+def run(
+    *,
+    out: Out,
+    preset: Preset = None,
+    config: Config = None,
+    device: Device = "auto",
+    workers: Workers = 1,
+    batch: BatchSize = None,
+    extend: Annotated[
+        bool, Parameter(negative="", help="Add to a folder that holds another sweep or version.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run all that the folder does not hold yet."""
+    _carry_out(_chosen(preset, config), out, device, workers, batch, extend, as_json)
+
+
+def _carry_out(
+    config: SweepConfig,
+    out: Path,
+    device: str,
+    workers: int,
+    batch: int | None,
+    extend: bool,
+    as_json: bool,
+) -> None:
+    from posteer.console.sweep import show_outcome, watch_sweep
+    from posteer.experiments.sweep.execution import run_sweep
+    from posteer.experiments.sweep.results import consolidate
+    from posteer.experiments.sweep.runs import expand
+    from posteer.experiments.sweep.store import RunStore
+
+    runs = expand(config).runs
+    held = RunStore(out).names() if out.is_dir() else set()
+    there, _ = RunStore(out).records({one.name for one in runs} & held)
+    with watch_sweep(runs, there, quiet=as_json) as report:
+        ended = run_sweep(
+            config,
+            out,
+            device=device,
+            batch_size=batch,
+            workers=workers,
+            extend=extend,
+            report=report,
+        )
+    consolidate(out)
+    if as_json:
+        print_json(ended.to_json())
+    else:
+        show_outcome(ended, str(out), print)
+        print(f"posteer tables {out} sets them beside the paper's")
+    if ended.statuses.get("failed"):
+        sys.exit(1)
+
+
+@app.command
+def plan(
+    *,
+    preset: Preset = None,
+    config: Config = None,
+    out: Annotated[Path | None, Parameter(help="A folder that may hold some of it.")] = None,
+    device: Device = "auto",
+    workers: Workers = 1,
+    batch: BatchSize = None,
+    as_json: Json = False,
+) -> None:
+    """What a sweep would take, and how it differs from the paper's. Nothing is run or written."""
+    from posteer import console
+    from posteer.console.sweep import show_plan
+    from posteer.experiments.sweep.configuration import differences
+    from posteer.experiments.sweep.forecast import forecast
+    from posteer.experiments.sweep.presets import preset as named
+    from posteer.experiments.sweep.runner import BATCH_SIZES
+    from posteer.experiments.sweep.runs import expand
+    from posteer.experiments.sweep.store import RunStore
+    from posteer.latents.sampling import pick_device
+
+    chosen, place = _chosen(preset, config), pick_device(device)
+    runs = expand(chosen).runs
+    there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
+    size = batch or BATCH_SIZES[place.partition(":")[0]]
+    with console.delayed_progress() as progress:
+        found = forecast(runs, size, place, progress)
+    finished = len(there & {one.name for one in runs})
+    unlike = differences(chosen, named("paper"))
+    if as_json:
+        print_json(
+            {
+                "runs": len(runs),
+                "finished": finished,
+                "differs_from_paper": unlike,
+                "groups": [one.to_json() for one in found],
+            }
+        )
+    else:
+        show_plan(found, finished, unlike, place, workers)
+
+
+@app.command
+def status(*, out: Out, as_json: Json = False) -> None:
+    """How the sweep in a folder stands."""
+    from posteer.console.sweep import show_outcome
+    from posteer.experiments.sweep.execution import outcome
+    from posteer.experiments.sweep.runs import expand
+    from posteer.experiments.sweep.store import RunStore
+
+    store = RunStore.open(out)
+    ended = outcome(store, expand(store.config()))
+    if as_json:
+        print_json(ended.to_json())
+    else:
+        show_outcome(ended, str(out), print)
+
+
+@app.command
+def retry(
+    *,
+    out: Out,
+    failed: Annotated[bool, Parameter(negative="", help="Run again what failed.")] = False,
+    device: Device = "auto",
+    workers: Workers = 1,
+    batch: BatchSize = None,
+    as_json: Json = False,
+) -> None:
+    """Run failed runs again, and whatever else is left of the sweep in a folder."""
+    from posteer.experiments.sweep.execution import retry_failed
+    from posteer.experiments.sweep.store import RunStore
+
+    require(failed, "expected --failed: only runs that failed are run again")
+    store = RunStore.open(out)
+    retry_failed(store, lambda text: print(text, file=sys.stderr))
+    _carry_out(store.config(), out, device, workers, batch, False, as_json)
+
+
+def tables(
+    runs: Annotated[Path, Parameter(help="Folder of a sweep, or a Parquet file of its runs.")],
+    /,
+    *,
+    out: Annotated[
+        Path | None, Parameter(help="Folder to write to; RUNS/tables by default.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Every table of the paper from a sweep's runs, the published figures beside ours."""
+    from posteer.experiments.paper.cells import Cells
+    from posteer.experiments.paper.report import facts_of, whole_report
+    from posteer.experiments.paper.tables import write_tables
+    from posteer.experiments.sweep.results import read_rows
+
+    rows = read_rows(runs)
+    cells = Cells(rows)
+    folder = out or (runs / "tables" if runs.is_dir() else runs.with_suffix(".tables"))
+    written = write_tables(cells, folder)
+    if as_json:
+        print_json(facts_of(cells, written))
+    else:
+        print(whole_report(cells))
+        print(f"{len(written)} files in {folder}")

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint check format bench records clean
+.PHONY: demo test lint check format bench results clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -30,11 +30,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/rollouts.py
 	$(BIN)/python benchmarks/search.py
 
-# The published rows beside ours, printed from the committed records.
-records: $(READY)
-	$(BIN)/python -m posteer.experiments.rows table docs/records/analytic.csv
-	$(BIN)/python -m posteer.experiments.rows table docs/records/rollouts.csv
-	$(BIN)/python -m posteer.experiments.rows table docs/records/gcg.csv
+# docs/RESULTS.md and its figures, from the committed runs of the paper's sweep.
+results: $(READY)
+	$(BIN)/python -m posteer.experiments.paper.results docs/records/paper.parquet
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from posteer.elicitation import Elicitation, elicit, elicit_many
     from posteer.errors import InputError
     from posteer.evaluation import estimate_from_bank, expected_utility, landscape
+    from posteer.experiments.sweep.results import load_results
     from posteer.latents import LatentBank, load_bank, sample
     from posteer.latents.checks import check_filter
     from posteer.models import load, open_model
@@ -30,6 +31,7 @@ _HOMES = {
     "compare": "posteer.comparison",
     "LatentBank": "posteer.latents",
     "load_bank": "posteer.latents",
+    "load_results": "posteer.experiments.sweep.results",
     "sample": "posteer.latents",
     "check_filter": "posteer.latents.checks",
     "load": "posteer.models",
@@ -51,6 +53,7 @@ __all__ = [
     "landscape",
     "load",
     "load_bank",
+    "load_results",
     "open_model",
     "open_process",
     "open_utility",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def draw_trajectories(
     figure, panel = pyplot.subplots(figsize=(7, 4.5))
     colours = pyplot.rcParams["axes.prop_cycle"].by_key()["color"]
     for index, (method, runs) in enumerate(paths.items()):
-        _lines(panel, runs, colours[index % len(colours)], method)
+        draw_runs(panel, runs, colours[index % len(colours)], method)
     if optimum is not None:
         panel.axhline(optimum, color="black", linewidth=0.8, linestyle=":", label="optimum")
     panel.set(
@@ -31,7 +32,10 @@ def draw_trajectories(
     save(figure, out)
 
 
-def _lines(panel: Any, runs: list[tuple[list[float], list[float]]], colour: Any, name: str) -> None:
+def draw_runs(
+    panel: Any, runs: Sequence[tuple[Sequence[float], Sequence[float]]], colour: Any, name: str
+) -> None:
+    """Values against tokens, one line a run; a dot at its end."""
     for number, (spent, values) in enumerate(runs):
         tokens = [max(count, 1.0) for count in spent]  # what costs nothing stands at the left edge
         label = name if number == 0 else None

@@ -73,9 +73,10 @@ def outside(
 ) -> list[Outside]:
     """Cells of J that do not agree. Reasons are tried in turn, each a test on records:
 
-    the published mean is above the best prompt there is on our model (so theirs is another);
-    a sweep with the other snapping rule agrees; the same sweep on another trained model agrees, or
-    such models differ among themselves as much. What none explains is said to be unexplained.
+    a sweep with the other snapping rule agrees; the published mean is above the best prompt there
+    is on our model (so theirs is another); on another trained model the same method agrees, and is
+    at least twice as near, or such models differ among themselves as much. What none explains is
+    said to be unexplained.
     """
     found = []
     for pair in pairs(cells, "J"):
@@ -89,16 +90,17 @@ def outside(
 def _reason(
     pair: Pair, cells: Cells, other_snapping: Cells | None, other_models: Mapping[str, Cells]
 ) -> str | None:
-    best, of = _optimum(pair.key, cells)
-    if best is not None and pair.theirs.value - 0.005 > best:
-        return f"unattainable on our model: the best prompt of {of} has {best:.2f}"
     other = None if other_snapping is None else other_snapping.figure(pair.key, "J")
     if other is not None and agrees(other, pair.theirs, "J"):
         return f"snapping: scored by its own last context J is {other.value:.2f}"
+    best, of = _optimum(pair.key, cells)
+    if best is not None and pair.theirs.value - 0.005 > best:
+        return f"unattainable on our model: the best prompt of {of} has {best:.2f}"
     elsewhere = {name: some.figure(pair.key, "J") for name, some in other_models.items()}
     there = {name: figure for name, figure in elsewhere.items() if figure is not None}
     for name, figure in there.items():
-        if agrees(figure, pair.theirs, "J"):
+        nearer = abs(figure.value - pair.theirs.value) <= abs(pair.difference) / 2
+        if nearer and agrees(figure, pair.theirs, "J"):
             return f"the model: on {name} J is {figure.value:.2f} ({figure.standard_error:.2f})"
     if there:
         values = [figure.value for figure in (*there.values(), pair.ours)]

@@ -136,4 +136,5 @@ def gcg_just_misses(read: Read) -> tuple[bool, str]:
 
 def ppt_close(read: Read) -> tuple[bool, str]:
     best, single = read(URN, "dyck", 6, "ppt-rb", "J"), read(URN, "dyck", 6, "ppt", "J")
-    return 0 <= best - single <= 0.06, f"ppt {single:.2f}, ppt-rb {best:.2f}"
+    near = 0 <= best - single <= 0.06 and single >= 0.5
+    return near, f"ppt {single:.2f}, ppt-rb {best:.2f}"

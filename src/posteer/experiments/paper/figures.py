@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from posteer.errors import require
 from posteer.experiments.paper.agreement import exact_optimum
 from posteer.experiments.paper.cells import Cells, Key
 from posteer.experiments.paper.layouts import METHODS, MODELS
+from posteer.experiments.paper.paired import family_of
 from posteer.experiments.paper.published import TARGETS, published
+from posteer.experiments.sweep.results import Histories
 from posteer.figures.sweep import (
     Curve,
     Point,
@@ -31,8 +33,6 @@ from posteer.steering.ppt import PosteriorPrefixTuning
 from posteer.utilities import open_utility
 from posteer.utilities.base import utility_of_kernels
 
-Histories = Mapping[str, Mapping[str, list[float]]]
-"""By run, what was recorded at each step."""
 SHOWN = (("urn", "dyck"), ("urn", "sym-0.1"), ("beta-bernoulli", "tau-0.2"))
 SUFFIXES = ("svg", "pdf")
 GRID = 101
@@ -67,8 +67,8 @@ def draw_all(cells: Cells, histories: Histories, folder: Path) -> list[Path]:
     return made
 
 
-def _points(cells: Cells) -> dict[str, list[Point]]:
-    panels: dict[str, list[Point]] = defaultdict(list)
+def _points(cells: Cells) -> dict[str, dict[str, list[Point]]]:
+    panels: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for model in TARGETS:
         for length in (6, 50):
             best = exact_optimum(model, length) if model in cells.models else {}
@@ -79,7 +79,7 @@ def _points(cells: Cells) -> dict[str, list[Point]]:
                     if figure is None:
                         continue
                     theirs = published().get((*key, "J"))
-                    panels[f"{MODELS[model]}, m={length}"].append(
+                    panels[f"{MODELS[model]}, m={length}"][family_of(target)].append(
                         Point(
                             method,
                             target,
@@ -94,7 +94,7 @@ def _points(cells: Cells) -> dict[str, list[Point]]:
 
 def _ascents(cells: Cells, histories: Histories) -> dict[str, dict[str, list[tuple[Curve, Curve]]]]:
     panels: dict[str, dict[str, list[tuple[Curve, Curve]]]] = defaultdict(dict)
-    for title, key in _shown(cells):
+    for title, key in _shown(cells, ("ppt", "ppt-rb")):
         runs = [histories[name] for name in _runs(cells, key) if "ess" in histories.get(name, {})]
         if runs:
             panels[title][key[3]] = [
@@ -122,12 +122,12 @@ def _costs(cells: Cells, histories: Histories) -> dict[str, dict[str, list[Curve
     return dict(panels)
 
 
-def _shown(cells: Cells) -> list[tuple[str, Key]]:
+def _shown(cells: Cells, methods: Sequence[str] = METHODS) -> list[tuple[str, Key]]:
     return [
         (f"{model} {target}, m={length}", (model, target, length, method))
-        for model, target in SHOWN
         for length in (6, 50)
-        for method in METHODS
+        for model, target in SHOWN
+        for method in methods
         if cells.get((model, target, length, method)) is not None
     ]
 
@@ -137,7 +137,12 @@ def _runs(cells: Cells, key: Key) -> list[str]:
     return [] if cell is None else [row["run"] for row in cell.rows]
 
 
-def _thinned(values: list[float], most: int = 200) -> Curve:
+def shown_runs(cells: Cells) -> list[str]:
+    """The runs whose histories figures show."""
+    return [name for _, key in _shown(cells) for name in _runs(cells, key)]
+
+
+def _thinned(values: list[float], most: int = 80) -> Curve:
     """At most so many steps, evenly spread on a logarithmic axis, the last one kept."""
     steps = np.unique(np.geomspace(1, len(values), min(most, len(values))).round().astype(int))
     return steps.tolist(), [values[step - 1] for step in steps]
@@ -166,7 +171,7 @@ def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
         title=f"{target}, m={length}",
         landscape=(means @ last).reshape(GRID, GRID).numpy(),
         samples=solved.bank.kernels[:, :, 1].numpy(),
-        weights=normalise(solved.ascent.log_tilt).exp().numpy(),
+        weights=normalise(solved.ascent.log_tilt).numpy(),
         ess_fraction=solved.ess_fraction,
         caption=f"snaps to {text[:12]}{'...' if len(text) > 12 else ''}",
     )

@@ -83,12 +83,17 @@ def paired_comparisons(cells: Cells) -> list[Paired]:
 
 def _interval(gaps: dict[str, list[float]], name: str) -> tuple[float, float]:
     stream = numpy_stream(0, f"paired {name}")
-    groups = [np.array(some) for some in gaps.values()]
-    means = np.empty(RESAMPLES)
-    for at in range(RESAMPLES):
-        picked = stream.integers(len(groups), size=len(groups))
-        drawn = [groups[i][stream.integers(len(groups[i]), size=len(groups[i]))] for i in picked]
-        means[at] = np.concatenate(drawn).mean()
+    groups = list(gaps.values())
+    longest = max(map(len, groups))
+    table = np.full((len(groups), longest), np.nan)
+    for row, some in enumerate(groups):
+        table[row, : len(some)] = some
+    sizes = np.array([len(some) for some in groups])
+    picked = stream.integers(len(groups), size=(RESAMPLES, len(groups)))
+    within = stream.random((RESAMPLES, len(groups), longest)) * sizes[picked][..., None]
+    drawn = table[picked[..., None], within.astype(int)]
+    counted = np.arange(longest) < sizes[picked][..., None]
+    means = np.where(counted, drawn, 0.0).sum((1, 2)) / counted.sum((1, 2))
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+RUNTIME_SECONDS = 8 * 3600
+"""Of the full sweep on one H100, "approximately"."""
 SYMMETRIC = ("0.1", "0.2", "0.3", "0.4", "0.6", "0.7", "0.8", "0.9", "1.0")
 FREQUENCIES = [f"q-{q / 10}" for q in range(11)]
 TARGETS: dict[str, list[str]] = {

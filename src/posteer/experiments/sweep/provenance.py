@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import posteer
 from posteer.version import __version__
 
 
@@ -43,19 +44,22 @@ def device_name(device: str) -> str:
 
 def _revision() -> str | None:
     """The commit of the source tree, marked if the tree has changed since; None outside of one."""
-    here = Path(__file__).parent
+    told = os.environ.get("POSTEER_REVISION")  # for a copy of the tree without its history
+    if told:
+        return told
+    package = Path(posteer.__file__).parent
 
     def git(*words: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(here), *words], capture_output=True, text=True, check=True
+            ["git", "-C", str(package), *words], capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+        changed = git("status", "--porcelain", "--", ".")
         return git("rev-parse", "HEAD") + ("+changed" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("POSTEER_REVISION")  # for a copy of the tree without its history
+        return None
 
 
 class Session:

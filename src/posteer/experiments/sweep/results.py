@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,26 +76,56 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def consolidate(folder: Path) -> Path:
-    """Write `results.parquet`, one row per run, and `histories.parquet`, one per run and column."""
-    store, parquet = RunStore.open(folder), _parquet()
-    records, _ = store.records()
-    import pyarrow
-
+    """Write `results.parquet`, one row per run, and `results.histories.parquet` beside it."""
     out = folder / "results.parquet"
     write_parquet(read_rows(folder), out, read_facts(folder))
-    histories = [
-        {"run": name_of(r["configuration"]), **{k: unpack(v) for k, v in r["history"].items()}}
-        for r in records
-    ]
-    names = dict.fromkeys(name for history in histories for name in history if name != "run")
-    kinds = [(name, pyarrow.list_(pyarrow.float32())) for name in names]
-    schema = pyarrow.schema([("run", pyarrow.string()), *kinds])
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(
-        pyarrow.Table.from_pylist(histories, schema=schema), sink, compression="zstd"
-    )
-    write_atomically(folder / "histories.parquet", sink.getvalue().to_pybytes())
+    write_histories(read_histories(folder), _histories_of(out))
     return out
+
+
+Histories = dict[str, dict[str, list[float]]]
+"""By run, what was recorded at each step."""
+
+
+def _histories_of(path: Path) -> Path:
+    return path.with_suffix(".histories.parquet")
+
+
+def read_histories(path: Path) -> Histories:
+    """From a sweep's folder, or from the file beside a Parquet file if there is one."""
+    if path.is_dir():
+        records, _ = RunStore.open(path).records()
+        return {
+            name_of(r["configuration"]): {k: unpack(v) for k, v in r["history"].items()}
+            for r in records
+        }
+    beside = _histories_of(path)
+    if not beside.is_file():
+        return {}
+    found: Histories = {}
+    for row in _parquet().read_table(beside).to_pylist():
+        found[row.pop("run")] = {name: series for name, series in row.items() if series is not None}
+    return found
+
+
+def write_histories(histories: Histories, out: Path) -> None:
+    """One row per run, one column of lists for each thing that was recorded."""
+    parquet = _parquet()
+    import pyarrow
+
+    names = dict.fromkeys(name for history in histories.values() for name in history)
+    kinds = [(name, pyarrow.list_(pyarrow.float32())) for name in names]
+    table = pyarrow.Table.from_pylist(
+        [{"run": run, **history} for run, history in histories.items()],
+        schema=pyarrow.schema([("run", pyarrow.string()), *kinds]),
+    )
+    sink = pyarrow.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd", use_byte_stream_split=list(_leaves(names)))
+    write_atomically(out, sink.getvalue().to_pybytes())
+
+
+def _leaves(names: Iterable[str]) -> Iterator[str]:
+    return (f"{name}.list.element" for name in names)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -134,26 +165,16 @@ def load_results(path: Path | str, histories: bool = False) -> Any:
 
     With `histories` it has a column of lists for each thing that was recorded at every step.
     """
-    parquet = _parquet()
+    _parquet()
     import pandas
 
-    folder = Path(path)
-    frame = pandas.DataFrame(read_rows(folder))
+    where = Path(path)
+    frame = pandas.DataFrame(read_rows(where))
     if not histories:
         return frame
-    if folder.is_dir():
-        records, _ = RunStore.open(folder).records()
-        table = pandas.DataFrame(
-            [
-                {"run": name_of(r["configuration"])}
-                | {key: unpack(text) for key, text in r["history"].items()}
-                for r in records
-            ]
-        )
-    else:
-        beside = folder.with_name("histories.parquet")
-        require(beside.is_file(), f"{beside}: there is no such file")
-        table = parquet.read_table(beside).to_pandas()
+    kept = read_histories(where)
+    require(len(kept) > 0, f"{_histories_of(where)}: there is no such file")
+    table = pandas.DataFrame([{"run": run, **history} for run, history in kept.items()])
     return frame.merge(table, on="run", how="left")
 
 

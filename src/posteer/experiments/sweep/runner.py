@@ -121,7 +121,8 @@ class Runner:
                 *self._solve_on(model, bank, runs[:half]),
                 *self._solve_on(model, bank, runs[half:]),
             ]
-        return [_record(run, self.device, found=one) for run, one in zip(runs, found, strict=True)]
+        with phase("record"):
+            return [_record(r, self.device, found=one) for r, one in zip(runs, found, strict=True)]
 
     def _open(self, run: RunConfig) -> tuple[SequenceModel, Path | None]:
         if run.model not in self._models:

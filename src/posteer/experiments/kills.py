@@ -3,8 +3,9 @@
     python -m posteer.experiments.kills --out DIR --kills 50 -- --preset paper --workers 4
 
 What follows `--` is given to the sweep. Most kills come within `--seconds` of a start, every fifth
-within `--patience`, so that long batches get through; every tenth waits for a batch to be on its
-way into the store and strikes there. A finished run that changes or goes is lost or repeated; the
+within `--patience`, so that long batches get through; every third waits for a batch to be on its
+way into the store and strikes there, within `--patience` too. After `--limit` seconds there are no
+more. A finished run that changes or goes is lost or repeated; the
 audit fails on the first. With `--against DIR`, the store of a sweep that was left alone, every
 result and every table must be the same to the last bit.
 """
@@ -13,15 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from posteer.experiments.paper.cells import Cells
 from posteer.experiments.paper.layouts import layouts_for
@@ -51,41 +55,79 @@ class Audit:
         return not self.lost and not self.changed and self.solved <= self.runs
 
 
+@runtime_checkable
+class Victim(Protocol):
+    """A running sweep."""
+
+    def running(self) -> bool: ...
+
+    def kill(self) -> None:
+        """SIGKILL to it and all its workers; returns once it is gone."""
+
+    def wait(self) -> None: ...
+
+
+class Command:
+    """The sweep's command in a session of its own."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        command = [sys.executable, "-m", "posteer.experiments.sweep.execution", *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def wait(self) -> None:
+        self.process.wait()
+
+
 def kill_often(
-    arguments: list[str], out: Path, kills: int, seconds: float, patience: float, seed: int
+    start: Callable[[], Victim],
+    out: Path,
+    kills: int,
+    seconds: float,
+    patience: float,
+    seed: int,
+    limit: float = math.inf,
 ) -> Audit:
-    """Run the sweep to its end through `kills` deaths."""
+    """Run a sweep to its end through `kills` deaths."""
     moments = random.Random(seed)
-    command = [sys.executable, "-m", "posteer.experiments.sweep.execution", *arguments]
-    command += ["--out", str(out)]
     seen: dict[str, tuple[int, bytes]] = {}
-    at_work = 0
-    for kill in range(kills + 1):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-        if kill == kills:
-            process.wait()
+    done = at_work = 0
+    last = False
+    until = time.monotonic() + limit
+    while not last:
+        last = done == kills or time.monotonic() > until
+        victim = start()
+        if last:
+            victim.wait()
         else:
-            longest = patience if kill % 5 == 4 else seconds
-            _sleep(process, moments.uniform(0, longest), out if kill % 10 == 9 else None)
-            at_work += process.poll() is None
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            at_commit = done % 3 == 2
+            wait = moments.uniform(0, patience if done % 5 == 4 else seconds)
+            _sleep(victim, patience if at_commit else wait, out if at_commit else None)
+            at_work += victim.running()
+            victim.kill()
+            done += 1
         lost, changed = _compare(seen, out)
         if lost or changed:
-            return Audit(kill + 1, at_work, 0, lost, changed, 0)
-        print(f"kill {kill + 1}: {len(seen)} runs in the store", file=sys.stderr, flush=True)
+            return Audit(done, at_work, 0, lost, changed, 0)
+        print(f"{done} kills: {len(seen)} runs in the store", file=sys.stderr, flush=True)
     store = RunStore.open(out)
     wanted = {run.name for run in expand(store.config()).runs}
     _, damaged = store.records()
     lost = sorted((wanted - store.names()) | damaged.keys())
-    return Audit(kills, at_work, len(wanted), lost, [], _solved(out))
+    return Audit(done, at_work, len(wanted), lost, [], _solved(out))
 
 
-def _sleep(process: subprocess.Popen[bytes], seconds: float, committing: Path | None) -> None:
-    """Until it is time, the process has ended, or a batch is being committed."""
+def _sleep(victim: Victim, seconds: float, committing: Path | None) -> None:
+    """Until it is time, the sweep has ended, or a batch is being committed."""
     until = time.monotonic() + seconds
-    while time.monotonic() < until and process.poll() is None:
+    while time.monotonic() < until and victim.running():
         if committing is not None and any((committing / "commits").glob("*.json")):
             return
         time.sleep(0.0005 if committing is not None else 0.01)
@@ -142,13 +184,21 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--patience", type=float, default=60.0)
+    parser.add_argument("--limit", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--against", type=Path)
     own, _, rest = " ".join(sys.argv[1:]).partition(" -- ")
     given = parser.parse_args(own.split())
     started = time.perf_counter()
+    command = [*rest.split(), "--out", str(given.out)]
     audit = kill_often(
-        rest.split(), given.out, given.kills, given.seconds, given.patience, given.seed
+        lambda: Command(command),
+        given.out,
+        given.kills,
+        given.seconds,
+        given.patience,
+        given.seed,
+        given.limit,
     )
     print(f"{audit} in {time.perf_counter() - started:.0f} s")
     if given.against is not None:

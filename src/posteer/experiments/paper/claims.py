@@ -106,7 +106,7 @@ def claims() -> list[Claim]:
             "urn-xent-gcg",
             "GCG is at mean rank 5 to 16 (urn, m=6)",
             "rev-xent-urn-rank",
-            between(URN, KERNELS, 6, ("gcg",), "rank", 5, 16),
+            between(URN, KERNELS, 6, ("gcg",), "rank", 5.0, 16.0),
         ),
         Claim(
             "coin-freq-6",
@@ -118,13 +118,13 @@ def claims() -> list[Claim]:
             "coin-freq-6-high",
             "At q=0.6 and 0.7 PPT variants are at rank 6 to 11 (coin, m=6)",
             "freq-match-rank",
-            between(COIN, ["q-0.6", "q-0.7"], 6, PPTS, "rank", 6, 11),
+            between(COIN, ["q-0.6", "q-0.7"], 6, PPTS, "rank", 6.0, 11.0),
         ),
         Claim(
             "coin-freq-6-high-gcg",
             "At q=0.6 and 0.7 GCG is at rank 1 to 4 (coin, m=6)",
             "freq-match-rank",
-            between(COIN, ["q-0.6", "q-0.7"], 6, ("gcg",), "rank", 1, 4),
+            between(COIN, ["q-0.6", "q-0.7"], 6, ("gcg",), "rank", 1.0, 4.0),
         ),
         Claim(
             "coin-freq-6-low",
@@ -142,13 +142,13 @@ def claims() -> list[Claim]:
             "urn-freq-6",
             "PPT variants are at rank 1 to 4 at the extreme frequencies (urn, m=6)",
             "freq-match-rank",
-            between(URN, EXTREMES, 6, PPTS, "rank", 1, 4),
+            between(URN, EXTREMES, 6, PPTS, "rank", 1.0, 4.0),
         ),
         Claim(
             "urn-freq-6-gcg",
             "GCG is at rank 15 to 18 at the extreme frequencies (urn, m=6)",
             "freq-match-rank",
-            between(URN, EXTREMES, 6, ("gcg",), "rank", 15, 18),
+            between(URN, EXTREMES, 6, ("gcg",), "rank", 15.0, 18.0),
         ),
         Claim(
             "urn-freq-6-middle",
@@ -160,7 +160,7 @@ def claims() -> list[Claim]:
             "urn-freq-6-hard",
             "At q=0.7 no method is near the best prompt: rank 8 or worse (urn, m=6)",
             "freq-match-rank",
-            between(URN, ["q-0.7"], 6, ALL, "rank", 8, 64),
+            between(URN, ["q-0.7"], 6, ALL, "rank", 8.0, 64.0),
         ),
         Claim(
             "urn-freq-50",

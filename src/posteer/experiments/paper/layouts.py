@@ -162,7 +162,9 @@ def _keys(layout: Layout, cells: Cells) -> list[tuple[str, str, int, str]]:
         for length in layout.lengths
         for method in layout.methods
     ]
-    return [key for key in keys if key in cells.by_key]
+    there = [(key, cells.get(key)) for key in keys]
+    wanted = layout.statistic
+    return [key for key, cell in there if cell and (wanted == "J" or cell.values(wanted))]
 
 
 def _lines(model: str, targets: list[str], section: str = "") -> tuple[Line, ...]:

@@ -102,10 +102,11 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
         if key in ("models", "utilities", "methods"):
             read[key] = _several(value, str, "texts", key, where)
         elif key in ("lengths", "horizons", "seeds"):
-            counted = isinstance(value, int) and not isinstance(value, bool) and key == "seeds"
-            most = min(value, MOST_RUNS) if counted else 0
-            values = list(range(most)) if counted else value
-            read[key] = _several(values, int, "whole numbers", key, where)
+            if key == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+                most = f"expected 1 to {MOST_RUNS:,}"
+                require(1 <= value <= MOST_RUNS, f"{where}: seeds {value}: {most}")
+                value = list(range(value))
+            read[key] = _several(value, int, "whole numbers", key, where)
         elif key == "max_model_tokens":
             good = value is None or (isinstance(value, int) and not isinstance(value, bool))
             require(good, f"{where}: {key} {value!r}: expected a whole number")

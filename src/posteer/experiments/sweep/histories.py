@@ -11,7 +11,10 @@ import numpy as np
 from posteer.elicitation import Elicitation
 
 
-def pack(values: Sequence[float]) -> str:
+Series = Sequence[float] | Sequence[int]
+
+
+def pack(values: Series) -> str:
     """A series as text; what float32 does not hold is lost.
 
     >>> unpack(pack([1.0, 0.5]))
@@ -43,5 +46,5 @@ def columns_of(found: Elicitation) -> dict[str, str]:
     )
 
 
-def _packed(columns: Mapping[str, Sequence[float]]) -> dict[str, str]:
+def _packed(columns: Mapping[str, Series]) -> dict[str, str]:
     return {name: pack(values) for name, values in columns.items() if values}

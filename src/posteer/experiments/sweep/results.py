@@ -104,7 +104,8 @@ def read_histories(path: Path) -> Histories:
         return {}
     found: Histories = {}
     for row in _parquet().read_table(beside).to_pylist():
-        found[row.pop("run")] = {name: series for name, series in row.items() if series is not None}
+        run = row.pop("run")
+        found[run] = {name: series for name, series in row.items() if series is not None}
     return found
 
 

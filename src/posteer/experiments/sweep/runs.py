@@ -87,9 +87,10 @@ def expand(config: SweepConfig) -> Expansion:
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
             for method, solver in methods.items():
-                bank = _bank_of(model, solver, own)
-                if bank is not None:
-                    files[sha256(bank)] = bank
+                path = _bank_of(model, solver, own)
+                bank = None if path is None else sha256(path)
+                if path is not None and bank is not None:
+                    files[bank] = path
                 for length in grid.lengths:
                     for horizon in grid.horizons:
                         for utility, source in utilities.items():
@@ -103,7 +104,7 @@ def expand(config: SweepConfig) -> Expansion:
                                     horizon=horizon,
                                     method=method,
                                     seed=seed,
-                                    bank=None if bank is None else sha256(bank),
+                                    bank=bank,
                                     max_model_tokens=grid.max_model_tokens,
                                 )
                                 runs[run.name] = run

@@ -1,0 +1,291 @@
+"""Tables, agreement and claims: from records whose figures are known."""
+
+import csv
+import io
+import math
+from itertools import product
+from pathlib import Path
+
+import pytest
+from sweeps import small
+
+import posteer
+from posteer.errors import InputError
+from posteer.experiments.paper.agreement import Pair, counts, orderings, outside, pairs
+from posteer.experiments.paper.cells import Cells, agrees, spread
+from posteer.experiments.paper.claims import claims, verdicts
+from posteer.experiments.paper.layouts import layouts_for, papers_layouts
+from posteer.experiments.paper.paired import paired_comparisons
+from posteer.experiments.paper.published import Figure, published, utility_of_target
+from posteer.experiments.paper.results import document
+from posteer.experiments.paper.tables import csv_lines, entries, latex, markdown
+from posteer.experiments.sweep.execution import run_sweep
+from posteer.experiments.sweep.results import (
+    FIGURES,
+    consolidate,
+    read_facts,
+    read_histories,
+    read_rows,
+)
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def row(model, target, length, method, seed, value, rank=None, ess=None, status="done", **more):
+    blank = dict.fromkeys(FIGURES)
+    return {
+        **blank,
+        "run": f"{model}{target}{length}{method}{seed}",
+        "status": status,
+        "error": None,
+        "model": model,
+        "utility": utility_of_target(target),
+        "length": length,
+        "horizon": 4,
+        "method": method,
+        "seed": seed,
+        "max_model_tokens": None,
+        "expected_utility": value,
+        "rank": rank,
+        "ess_fraction": ess,
+        **more,
+    }
+
+
+def as_published(change=None):
+    """Records that would make the paper's very tables: one seed, at each published mean."""
+    rows = []
+    for model, target, length, method in {key[:4] for key in published()}:
+        read = {s: published().get((model, target, length, method, s)) for s in ("J", "rank")}
+        ess = published().get((model, target, length, method, "ess_over_l_mean"))
+        given = row(
+            model,
+            target,
+            length,
+            method,
+            0,
+            read["J"].value,
+            None if read["rank"] is None else read["rank"].value,
+            None if ess is None else ess.value,
+        )
+        rows.append(given if change is None else change(given))
+    return rows
+
+
+def test_the_papers_layouts_hold_every_published_figure():
+    """Every one of the 1,989 figures stands in one place of one of the twelve tables."""
+    cells = Cells(as_published())
+    assert len(layouts_for(cells)) == len(papers_layouts()) == 12
+    places = [
+        (entry.line.model, entry.line.target, entry.length, entry.method, entry.statistic)
+        for layout in papers_layouts()
+        for line in entries(layout, cells)
+        for entry in line
+        if entry.theirs is not None
+    ]
+    assert len(places) == len(set(places)) == 1989
+
+
+def test_the_published_figures_agree_with_themselves():
+    cells = Cells(as_published())
+    for statistic in ("J", "rank", "ess"):
+        assert all(hits == total for hits, total in counts(cells, statistic).values())
+    assert outside(cells, None, {}) == []
+    assert {one.verdict for one in verdicts(cells)} == {"holds"}
+    assert len(claims()) == 28
+
+
+def test_mean_error_bold_and_difference_by_hand():
+    rows = [row("urn", "dyck", 50, "gcg", s, v) for s, v in enumerate([0.5, 0.7, 0.6])]
+    rows += [row("urn", "dyck", 50, "ppt-rb", s, v) for s, v in enumerate([0.1, 0.2, 0.3])]
+    cells = Cells(rows)
+    (layout,) = layouts_for(cells)
+    text = markdown(layout, cells)
+    # published 0.61 (0.04) and 0.01 (0.00); standard errors 0.1/sqrt(3)
+    error = 0.1 / math.sqrt(3)
+    gap = (0.6 - 0.61) / math.sqrt(error**2 + 0.04**2 + 0.01**2 / 12)
+    assert f"**0.60 (0.06)** [0.61 (0.04); {gap:+.1f}]" in text
+    gap = (0.2 - 0.01) / math.sqrt(error**2 + 0.01**2 / 12)
+    assert f"0.20 (0.06) [0.01 (0.00); {gap:+.1f}]" in text
+    lines = list(csv.DictReader(io.StringIO(csv_lines(layout, cells))))
+    assert float(lines[0]["ours"]) == pytest.approx(0.6)
+    assert float(lines[0]["standard_error"]) == pytest.approx(error)
+    assert [line["best"] for line in lines] == ["1", "0"]
+    tex = latex(layout, cells)
+    widths = {line.count("&") for line in tex.splitlines() if line.rstrip().endswith(r"\\")}
+    assert widths == {2}, "every line has as many cells"
+    assert r"$\mathbf{0.60}\,(0.06)$" in tex
+
+
+def test_low_ranks_are_best_and_near_ones_too():
+    rows = [
+        row("urn", "sym-0.1", 6, m, 0, -1.0, rank=r)
+        for m, r in (("gcg", 5), ("ppt", 2), ("ppt-rb", 2.04))
+    ]
+    cells = Cells(rows)
+    ranked = next(x for x in layouts_for(cells) if x.label == "rev-xent-urn-rank")
+    best = {e.method: e.best for e in entries(ranked, cells)[0]}
+    assert best == {"gcg": False, "ppt-rb": True, "ppt": True}
+
+
+def test_failed_and_diverged_runs_are_counted():
+    rows = [row("urn", "dyck", 6, "gcg", s, 0.5) for s in range(8)]
+    rows.append(row("urn", "dyck", 6, "gcg", 8, None, status="failed"))
+    rows.append(row("urn", "dyck", 6, "gcg", 9, 0.1, status="diverged"))
+    cells = Cells(rows)
+    text = markdown(layouts_for(cells)[0], cells)
+    assert "of 10 runs 1 failed and are not in the mean, 1 diverged and are" in text
+    assert cells.figure(("urn", "dyck", 6, "gcg"), "J").value == pytest.approx(4.1 / 9)
+
+
+def test_two_variants_of_a_method_are_not_mixed():
+    rows = [row("urn", "dyck", 6, f"ppt-rb(steps={n})", 0, 0.5) for n in (5, 6)]
+    with pytest.raises(InputError, match="2 variants"):
+        Cells(rows)
+
+
+def test_agreement_is_within_a_distance_or_three_errors():
+    assert agrees(Figure(0.65, 0.0), Figure(0.61, 0.0), "J")
+    assert not agrees(Figure(0.67, 0.0), Figure(0.61, 0.0), "J")
+    assert agrees(Figure(0.67, 0.03), Figure(0.61, 0.0), "J")
+    assert spread(Figure(0.0, 0.3), Figure(0.0, 0.4), "rank") == pytest.approx(0.5, abs=0.01)
+
+
+def shifted(target, method, length, gap):
+    def change(given):
+        mine = (given["utility"], given["method"], given["length"])
+        if mine == (utility_of_target(target), method, length) and given["model"] == "urn":
+            return {**given, "expected_utility": given["expected_utility"] + gap}
+        return given
+
+    return change
+
+
+def test_a_cell_outside_is_listed_with_the_reason_that_holds():
+    cells = Cells(as_published(shifted("sym-0.2", "gcg", 50, -0.5)))
+    (alone,) = outside(cells, None, {})
+    assert (alone.reason, alone.tested) == ("unexplained", False)
+    (snapped,) = outside(cells, Cells(as_published()), {})
+    assert snapped.reason.startswith("snapping") and snapped.tested
+    (other,) = outside(cells, None, {"another urn": Cells(as_published())})
+    assert other.reason.startswith("the model: on another urn")
+    odd = Cells(as_published(shifted("sym-0.2", "gcg", 50, +0.4)))
+    (apart,) = outside(cells, None, {"another urn": odd})
+    assert apart.reason.startswith("the model: trained again, J moves by 0.9")
+
+
+def test_a_published_mean_above_our_optimum_is_unattainable():
+    key = ("urn", "sym-0.1", 6, "ppt-rb")
+    rows = [row(*key, s, -1.95, rank=1, optimum=-1.92) for s in range(10)]
+    (only,) = outside(Cells(rows), None, {})
+    assert only.pair == Pair(key, Cells(rows).figure(key, "J"), Figure(-1.8, 0.0))
+    assert "the best prompt of all 64 has -1.92" in only.reason
+
+
+def test_a_claim_fails_when_its_cells_do():
+    """Dyck at m=50: lift PPT-RB over GCG and the inversion is gone."""
+    cells = Cells(as_published(shifted("dyck", "ppt-rb", 50, 0.9)))
+    found = {one.claim.name: one.verdict for one in verdicts(cells, None, outside(cells, None, {}))}
+    assert found["urn-dyck-50"] == "does not hold"
+    assert found["urn-dyck-6"] == "holds"
+    snapped = {one.claim.name: one.verdict for one in verdicts(cells, Cells(as_published()))}
+    assert snapped["urn-dyck-50"].startswith("differs because of the snapping rule")
+
+
+@pytest.mark.parametrize("number", range(28))
+def test_every_claim_can_fail(number):
+    """Against figures turned upside down, or all alike, each claim falls at least once."""
+
+    def upside_down(model, target, m, method, statistic):
+        value = published()[model, target, m, method, statistic].value
+        return -value if statistic == "J" else 65 - value
+
+    check = claims()[number].check
+    wrong = [check(upside_down)[0]]
+    wrong += [check(lambda *_key, v=v: v)[0] for v in (-3.0, 0.3, 40.0)]
+    wrong += [check(lambda _m, _t, _n, method, _s, k=k: float(method == k))[0] for k in METHODS]
+    assert not all(wrong)
+
+
+METHODS = ("gcg", "ppt", "ppt-rb", "ppt-analytic", "ppt-rb-analytic")
+
+
+def test_paired_differences_and_their_interval():
+    """A constant gain has no width; wins are counted past a thousandth."""
+    rows = []
+    for seed, target in product(range(10), ("q-0.1", "q-0.2")):
+        rows.append(row("urn", target, 6, "gcg", seed, 0.1 * seed))
+        rows.append(row("urn", target, 6, "ppt-rb", seed, 0.1 * seed + 0.25))
+    (pair,) = paired_comparisons(Cells(rows))
+    assert (pair.method, pair.other, pair.family) == ("gcg", "ppt-rb", "frequency")
+    assert pair.mean == pytest.approx(-0.25)
+    assert (pair.low, pair.high) == pytest.approx((-0.25, -0.25))
+    assert (pair.wins, pair.ties, pair.losses) == (0, 0, 20)
+
+
+def test_the_interval_covers():
+    """95 % intervals of the mean over 40 utilities: of 200, about ten may miss. The number of
+    misses is binomial; above 24 it is with probability 2e-5."""
+    import numpy as np
+
+    stream, missed = np.random.default_rng(5), 0
+    for _ in range(200):
+        shifts = stream.normal(size=40)
+        rows = []
+        for at, shift in enumerate(shifts):
+            for seed in range(3):
+                value = float(shift + stream.normal())
+                rows.append(row("urn", f"u{at}", 6, "gcg", seed, value, utility=f"mine({at})"))
+                rows.append(row("urn", f"u{at}", 6, "ppt", seed, 0.0, utility=f"mine({at})"))
+        (pair,) = paired_comparisons(Cells(rows))
+        missed += not pair.low <= 0 <= pair.high
+    assert missed <= 24
+
+
+def test_orderings_count_only_what_the_paper_tells_apart():
+    same = orderings(Cells(as_published()), 50, "urn")
+    assert same.reversed == same.tied == 0 < same.same
+
+    def turned(given):
+        return {**given, "expected_utility": -given["expected_utility"]}
+
+    other = orderings(Cells(as_published(turned)), 50, "urn")
+    assert (other.same, other.reversed) == (0, same.same)
+
+
+def test_a_sweep_of_ones_own_gets_tables_of_its_own(tmp_path):
+    out = tmp_path / "runs"
+    run_sweep(small(), out)
+    cells = Cells(read_rows(out))
+    labels = [layout.label for layout in layouts_for(cells)]
+    assert labels == [
+        f"{model}-{statistic}"
+        for statistic in ("J", "rank", "ess")
+        for model in ("exact-beta-bernoulli", "exact-urn")
+    ]
+    assert all("|" in markdown(layout, cells) for layout in layouts_for(cells))
+    where = consolidate(out)
+    assert read_rows(where) == read_rows(out)
+    assert read_facts(where) == read_facts(out)
+    assert read_histories(where) == read_histories(out)
+    frame = posteer.load_results(out, histories=True)
+    assert len(frame) == 48 and frame.expected_utility.notna().all()
+    assert frame.set_index("run").loc[frame.run[0]].model == frame.model[0]
+    lengths = frame[frame.method == "coordinate"].value.map(len)
+    assert (lengths == frame[frame.method == "coordinate"].steps).all()
+    assert len(posteer.load_results(where)) == 48
+
+
+def test_the_committed_results_are_those_of_the_committed_runs():
+    """docs/RESULTS.md is what its generator makes of docs/records, to the byte."""
+    path = DOCS / "records" / "paper.parquet"
+    rows = read_rows(path)
+    assert len(rows) == 5100
+    assert len(pairs(Cells(rows), "J")) == 510
+    others = {
+        f"an urn trained from seed {p.stem[-1]}": Cells(read_rows(p))
+        for p in sorted((DOCS / "records").glob("gcg-urn-*.parquet"))
+    }
+    snapped = Cells(read_rows(DOCS / "records" / "rollouts-own-context.parquet"))
+    page = document(rows, read_facts(path), snapped, others, "figures")
+    assert page == (DOCS / "RESULTS.md").read_text()

@@ -88,7 +88,8 @@ def test_the_numeric_core_needs_only_torch_numpy_and_safetensors():
     code = """
 import importlib.abc, sys
 class Refuse(importlib.abc.MetaPathFinder):
-    banned = {"rich", "cyclopts", "jaxtyping", "beartype", "scipy", "arviz_stats", "hypothesis"}
+    banned = {"rich", "cyclopts", "jaxtyping", "beartype", "scipy", "arviz_stats", "hypothesis",
+              "pandas", "pyarrow", "matplotlib"}
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.banned:
             raise ImportError(name)
@@ -97,7 +98,7 @@ import posteer
 method = "ppt(samples=50,steps=3,rollout-length=9)"
 found = posteer.elicit("exact:urn", "dyck", length=4, method=method)
 assert len(found.prompt) == 4
-import posteer.experiments.rows
+import posteer.experiments.sweep.execution, posteer.experiments.kills
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

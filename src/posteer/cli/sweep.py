@@ -183,6 +183,9 @@ def tables(
     out: Annotated[
         Path | None, Parameter(help="Folder to write to; RUNS/tables by default.")
     ] = None,
+    figures: Annotated[
+        bool, Parameter(negative="", help="Draw figures too, as SVG and PDF, beside the tables.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Every table of the paper from a sweep's runs, the published figures beside ours."""
@@ -195,8 +198,15 @@ def tables(
     cells = Cells(rows)
     folder = out or (runs / "tables" if runs.is_dir() else runs.with_suffix(".tables"))
     written = write_tables(cells, folder)
+    drawn: list[Path] = []
+    if figures:
+        from posteer.experiments.paper.figures import draw_all
+        from posteer.experiments.sweep.results import read_histories
+
+        drawn = draw_all(cells, read_histories(runs), folder)
     if as_json:
-        print_json(facts_of(cells, written))
+        print_json(facts_of(cells, written + drawn))
     else:
         print(whole_report(cells))
-        print(f"{len(written)} files in {folder}")
+        more = f" and {len(drawn)} figures" if figures else ""
+        print(f"{len(written)} tables{more} in {folder}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,46 +24,86 @@ from posteer.experiments.sweep.runs import RunConfig
 from posteer.experiments.sweep.store import Record
 
 _Cell = tuple[str, int, str]
+LINE_SECONDS = 10.0
 
 
 @contextmanager
 def watch_sweep(runs: list[RunConfig], done: list[Record], quiet: bool = False) -> Iterator[Report]:
-    """Progress over runs and a live table of what has been found, on standard error."""
+    """On standard error, once work begins: in a terminal a live table of what has been found and a
+    bar over runs with the time left; elsewhere a line now and then."""
     screen = Console(stderr=True, quiet=quiet)
-    bar = Progress(
-        TextColumn("{task.completed}/{task.total} runs"),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-    )
-    task = bar.add_task("starting", total=len(runs), completed=len(done))
-    cells = _LiveCells(runs)
-    cells.add(done)
-    screen_wide = screen.is_terminal
+    view = _Live(screen, runs, done) if screen.is_terminal else _Lines(screen, runs, done)
+    try:
+        yield Report(finished=view.finished, within=view.within, warn=view.warn)
+    finally:
+        view.stop()
 
-    def shown() -> Group:
-        return Group(cells.table(), bar)
 
-    with Live(
-        shown() if screen_wide else bar, console=screen, transient=False, refresh_per_second=4
-    ) as live:
+class _Lines:
+    """For logs: how far it is, at most every ten seconds."""
 
-        def finished(records: list[Record]) -> None:
-            cells.add(records)
-            bar.update(task, advance=len(records))
-            if screen_wide:
-                live.update(shown())
+    def __init__(self, screen: Console, runs: list[RunConfig], done: list[Record]) -> None:
+        self.screen, self.total, self.before, self.done = screen, len(runs), len(done), len(done)
+        self.started = self.told = time.monotonic()
 
-        def within(what: str, step: int, at_most: int) -> None:
-            bar.update(task, description=f"{what} {step}/{at_most} at most")
+    def finished(self, records: list[Record]) -> None:
+        self.done += len(records)
+        now = time.monotonic()
+        if now - self.told > LINE_SECONDS or self.done == self.total:
+            self.told = now
+            pace = (now - self.started) / (self.done - self.before)
+            left = duration(pace * (self.total - self.done))
+            self.screen.print(f"{self.done}/{self.total} runs, {left} left", highlight=False)
 
-        def warn(text: str) -> None:
-            live.console.print(Text(text, style="yellow"))
+    def within(self, _what: str, _step: int, _at_most: int) -> None: ...
 
-        yield Report(finished=finished, within=within, warn=warn)
-        bar.update(task, description="")
+    def warn(self, text: str) -> None:
+        self.screen.print(Text(text), soft_wrap=True)
+
+    def stop(self) -> None: ...
+
+
+class _Live:
+    """For people: a table of cells and a bar."""
+
+    def __init__(self, screen: Console, runs: list[RunConfig], done: list[Record]) -> None:
+        self.bar = Progress(
+            TextColumn("{task.completed}/{task.total} runs"),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=screen,
+        )
+        self.task = self.bar.add_task("starting", total=len(runs), completed=len(done))
+        self.cells = _LiveCells(runs)
+        self.cells.add(done)
+        self.live = Live(self._shown(), console=screen, refresh_per_second=4)
+
+    def _shown(self) -> Group:
+        return Group(self.cells.table(), self.bar)
+
+    def _begin(self) -> None:
+        if not self.live.is_started:
+            self.live.start()
+
+    def finished(self, records: list[Record]) -> None:
+        self._begin()
+        self.cells.add(records)
+        self.bar.update(self.task, advance=len(records))
+        self.live.update(self._shown())
+
+    def within(self, what: str, step: int, at_most: int) -> None:
+        self._begin()
+        self.bar.update(self.task, description=f"{what} {step}/{at_most} at most")
+
+    def warn(self, text: str) -> None:
+        self.live.console.print(Text(text, style="yellow"), soft_wrap=True)
+
+    def stop(self) -> None:
+        if self.live.is_started:
+            self.bar.update(self.task, description="")
+            self.live.stop()
 
 
 class _LiveCells:

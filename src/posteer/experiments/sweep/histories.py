@@ -10,7 +10,6 @@ import numpy as np
 
 from posteer.elicitation import Elicitation
 
-
 Series = Sequence[float] | Sequence[int]
 
 

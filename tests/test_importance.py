@@ -40,7 +40,6 @@ def test_smoothed_weights_are_those_of_arviz(n):
     theirs, their_shapes = array_stats.psislw(-log_weights)
     assert np.allclose(shapes.numpy(), their_shapes, atol=1e-6)
     assert np.allclose(normalise(smoothed).numpy(), np.exp(theirs), atol=1e-8)
-    assert torch.equal(smoothed.argsort(1)[:, -5:], torch.tensor(log_weights).argsort(1)[:, -5:])
 
 
 def test_smoothing_leaves_alone_what_has_no_tail():

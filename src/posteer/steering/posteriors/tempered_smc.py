@@ -1,0 +1,257 @@
+"""Sequential Monte Carlo from the bank to the posterior of a prompt (Del Moral et al. 2006).
+
+Particles start as latents of the bank. The prompt's log-likelihood is raised to powers
+`0 = b_0 < b_1 < .. = 1`, each as far from the last as keeps the effective sample size at half;
+after each, particles are resampled and moved by Metropolis steps that leave
+`prior(kernel) * likelihood(kernel)^b` invariant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posteer.errors import require
+from posteer.latents.bank import LatentBank
+from posteer.latents.importance import ess_fraction
+from posteer.processes import sample_rows
+from posteer.randomness import numpy_stream
+from posteer.shapes import Float, Int
+from posteer.steering.posteriors.base import Counts, HardScores, as_drawn, fold, mean_utilities
+from posteer.steering.posteriors.conjugate_fit import ConjugateFit
+from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
+from posteer.steering.posteriors.expectation_maximisation import LOG_FLOOR
+from posteer.steering.posteriors.selection import best_density
+from posteer.utilities.base import Utility
+
+MOST_TEMPERATURES = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What moves must leave alone: `density(kernel) * likelihood(kernel)^power`."""
+
+    density: DirichletMixture
+    counts: Float[Tensor, "C V"]
+    power: Float[Tensor, "G"]
+
+    def log_prior(self, logs: Float[Tensor, "G P C V"]) -> Float[Tensor, "G P"]:
+        return self.density.log_density(logs.flatten(0, 1)).view(logs.shape[:2])
+
+    def log_ratio_density(self, logs: Float[Tensor, "G P C V"]) -> Float[Tensor, "G P"]:
+        """The target as a density of log-ratios: the Jacobian is the product of the entries."""
+        likelihood = (logs * self.counts).sum((-2, -1))
+        return self.log_prior(logs) + self.power[:, None] * likelihood + logs.sum((-2, -1))
+
+
+class TemperedSMC:
+    """J as the mean utility of particles that were led from the bank to the prompt's posterior.
+
+    What is assumed: a bank gives the prior by samples and moves need its density, so `density`, by
+    default the conjugate fit or, where held-out latents like it better, a Dirichlet kernel density
+    around the bank's latents, stands for it in the moves. With few moves the particles remember
+    the bank, with many they are drawn from that density's posterior; where the density is wrong,
+    so is the estimate. Moves are single-row random walks in log-ratios and, with `independence`,
+    proposals from the tempered conjugate posterior (accepted always when the density is the fit).
+
+    `islands` populations run apart, each from its own part of the bank; their spread and, where
+    the density is the fit, its replicates make the standard error. ESS is the number of
+    independent posterior draws that would have it, over the number of particles.
+    """
+
+    name = "smc"
+
+    def __init__(
+        self,
+        bank: LatentBank,
+        *,
+        fit: ConjugateFit | None = None,
+        density: DirichletMixture | None = None,
+        particles: int = 500,
+        islands: int = 8,
+        sweeps: int = 2,
+        independence: bool = True,
+        seed: int = 0,
+    ) -> None:
+        require(islands >= 2, f"{islands} islands: expected at least 2, for a standard error")
+        self.bank = as_drawn(bank)
+        self.fit = ConjugateFit(bank, seed=seed) if fit is None else fit
+        self._density = density
+        self.particles = min(particles, len(self.bank) // islands)
+        require(self.particles >= 2, f"{len(bank)} latents are too few for {islands} islands")
+        self.islands = islands
+        self.sweeps = sweeps
+        self.independence = independence
+        self.seed = seed
+
+    @cached_property
+    def density(self) -> DirichletMixture:
+        """The prior's density in the moves."""
+        if self._density is not None:
+            return self._density
+        fit = self.fit
+        return best_density(self.bank.space, fit.evidence, fit.selection, self.seed)
+
+    @cached_property
+    def start(self) -> Float[Tensor, "G P C V"]:
+        """Logarithms of the bank's latents, each island its own.
+
+        A rollout's frequencies can be zero where its latent was not, so a latent known by counts
+        enters as a draw from its posterior given them under the fit.
+        """
+        stream = numpy_stream(self.seed, "smc-start")
+        n = self.islands * self.particles
+        chosen = torch.from_numpy(stream.permutation(len(self.bank))[:n])
+        logs = self.bank.kernels[chosen].log().clamp(min=LOG_FLOOR)
+        if self.bank.counts is not None:
+            counts = self.bank.counts[chosen].double()
+            logs = _updated_draws(self.fit.mixture, counts, stream)
+        return logs.unflatten(0, (self.islands, self.particles))
+
+    def scores(
+        self,
+        utility: Utility,
+        counts: Counts,
+        first: Int[Tensor, "K"],
+        last: Int[Tensor, "K"],
+        horizon: int,
+    ) -> HardScores:
+        space = self.bank.space
+        prompts = fold(space, utility, counts, first, last)
+        found = []
+        for row, context in enumerate(last.tolist()):
+            stream = prompts.stream(row, self.seed, "smc")
+            kernels = self.sample(prompts.counts[row], stream).exp().flatten(0, 1)
+            means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
+            utilities = means[:, context]
+            by_island = utilities.view(self.islands, -1).mean(1)
+            sampling = by_island.std() / self.islands**0.5
+            error = sampling
+            if self.density is self.fit.mixture:
+                error = torch.hypot(sampling, self.fit.error_of_fit(kernels, utilities))
+            independent = utilities.var() / sampling.square().clamp(min=1e-300)
+            ess = (independent / len(utilities)).clamp(max=1.0)
+            found.append(torch.stack([utilities.mean(), error, ess]))
+        value, error, ess = torch.stack(found, 1)
+        return HardScores.of(self.name, value, error, ess)
+
+    def sample(
+        self, counts: Float[Tensor, "C V"], stream: np.random.Generator
+    ) -> Float[Tensor, "G P C V"]:
+        """Logarithms of particles from the posterior after `counts`."""
+        logs = self.start
+        power = torch.zeros(self.islands, dtype=torch.float64)
+        for _ in range(MOST_TEMPERATURES):
+            running = (power < 1).nonzero()[:, 0]
+            if len(running) == 0:
+                break
+            likelihood = (logs[running] * counts).sum((-2, -1))
+            increment = next_increment(likelihood, 1 - power[running])
+            power[running] = power[running] + increment
+            particles = _resampled(logs[running], increment[:, None] * likelihood, stream)
+            target = Target(self.density, counts, power[running])
+            logs = logs.index_copy(0, running, self._moved(particles, target, stream))
+        return logs
+
+    def _moved(
+        self, logs: Float[Tensor, "G P C V"], target: Target, stream: np.random.Generator
+    ) -> Float[Tensor, "G P C V"]:
+        for _ in range(self.sweeps):
+            if self.independence:
+                logs = independence_move(logs, target, self.fit.mixture, stream)
+            for _ in range(logs.shape[2]):
+                logs = row_walk_move(logs, target, stream)
+        return logs
+
+
+def next_increment(
+    log_likelihood: Float[Tensor, "G P"], left: Float[Tensor, "G"], keep: float = 0.5
+) -> Float[Tensor, "G"]:
+    """The largest step of the power that keeps ESS/P at `keep`, by bisection; at most `left`."""
+    low, high = torch.zeros_like(left), left.clone()
+    enough = ess_fraction(high[:, None] * log_likelihood) >= keep
+    for _ in range(50):
+        middle = (low + high) / 2
+        good = ess_fraction(middle[:, None] * log_likelihood) >= keep
+        low, high = torch.where(good, middle, low), torch.where(good, high, middle)
+    return torch.where(enough, left, torch.where(low > 0, low, high))
+
+
+def _resampled(
+    logs: Float[Tensor, "G P C V"], log_weights: Float[Tensor, "G P"], stream: np.random.Generator
+) -> Float[Tensor, "G P C V"]:
+    """Systematic resampling: one uniform per island, evenly spaced points of its weights."""
+    n_islands, n = log_weights.shape
+    edges = log_weights.softmax(-1).cumsum(-1)
+    offset = torch.from_numpy(stream.random((n_islands, 1)))
+    points = (torch.arange(n) + offset) / n
+    chosen = torch.searchsorted(edges, points).clamp(max=n - 1)
+    return logs[torch.arange(n_islands)[:, None], chosen]
+
+
+def _accepted(
+    logs: Float[Tensor, "G P C V"],
+    proposed: Float[Tensor, "G P C V"],
+    log_ratio: Float[Tensor, "G P"],
+    stream: np.random.Generator,
+) -> Float[Tensor, "G P C V"]:
+    uniform = torch.from_numpy(stream.random(log_ratio.shape))
+    return torch.where((uniform.log() < log_ratio)[..., None, None], proposed, logs)
+
+
+def independence_move(
+    logs: Float[Tensor, "G P C V"],
+    target: Target,
+    conjugate: DirichletMixture,
+    stream: np.random.Generator,
+) -> Float[Tensor, "G P C V"]:
+    """Propose from `conjugate` updated by the tempered counts.
+
+    The proposal contains the tempered likelihood, so it cancels: accept with
+    `density(new) conjugate(old) / (density(old) conjugate(new))`.
+    """
+    n_islands, n = logs.shape[:2]
+    tempered = target.power[:, None, None] * target.counts
+    counts = tempered.repeat_interleave(n, 0)
+    proposed = _updated_draws(conjugate, counts, stream).unflatten(0, (n_islands, n))
+    if target.density is conjugate:
+        return proposed
+    trial = Target(conjugate, target.counts, target.power)
+    gain = target.log_prior(proposed) - target.log_prior(logs)
+    return _accepted(
+        logs, proposed, gain + trial.log_prior(logs) - trial.log_prior(proposed), stream
+    )
+
+
+def row_walk_move(
+    logs: Float[Tensor, "G P C V"], target: Target, stream: np.random.Generator
+) -> Float[Tensor, "G P C V"]:
+    """Move one random row of each particle by a Gaussian step of its log-ratios.
+
+    The step of an entry is scaled by its spread over the island (2.38 / sqrt(V - 1), as is best
+    for Gaussian targets); renormalising the row leaves the walk symmetric in log-ratios.
+    """
+    n_islands, n, n_contexts, vocab = logs.shape
+    centred = logs - logs.mean(-1, keepdim=True)
+    scale = 2.38 / (vocab - 1) ** 0.5 * centred.std(1, keepdim=True)
+    row = torch.from_numpy(stream.integers(n_contexts, size=(n_islands, n)))
+    chosen = torch.nn.functional.one_hot(row, n_contexts)[..., None].double()
+    noise = torch.from_numpy(stream.standard_normal((n_islands, n, 1, vocab)))
+    proposed = (logs + chosen * noise * scale).log_softmax(-1)
+    gain = target.log_ratio_density(proposed) - target.log_ratio_density(logs)
+    return _accepted(logs, proposed, gain, stream)
+
+
+def _updated_draws(
+    mixture: DirichletMixture, counts: Float[Tensor, "n C V"], stream: np.random.Generator
+) -> Float[Tensor, "n C V"]:
+    """Logarithms of one kernel from the posterior after each table of counts."""
+    edges = mixture.component_log_evidence(counts).softmax(-1).cumsum(-1)[:, :-1]
+    uniform = torch.from_numpy(stream.random((len(counts), 1)))
+    component = (uniform >= edges).sum(-1)
+    drawn = sample_rows(mixture.concentration[component] + counts, stream)
+    return drawn.log().clamp(min=LOG_FLOOR)

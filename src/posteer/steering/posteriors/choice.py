@@ -41,17 +41,17 @@ class Automatic:
 
     name = "auto"
 
-    def __init__(self, bank: LatentBank, *, seed: int = 0) -> None:
+    def __init__(self, bank: LatentBank, *, fit: ConjugateFit | None = None, seed: int = 0) -> None:
         self.bank = as_drawn(bank)
         self.sampled = ImportanceSampled(bank, seed=seed)
-        self.fit = ConjugateFit(bank, seed=seed)
+        self.fit = ConjugateFit(bank, seed=seed) if fit is None else fit
         self.smc = TemperedSMC(bank, fit=self.fit, seed=seed)
         self.seed = seed
 
     @cached_property
     def misfit(self) -> Misfit:
         """What the conjugate fit gets wrong where the bank can tell."""
-        return misfit(self.fit.mixture, self.bank, self.seed)
+        return misfit(self.fit.mixture, self.fit.latents, self.seed)
 
     def scores(
         self,

@@ -72,6 +72,18 @@ class ConjugateFit:
         return self.selection.mixture
 
     @cached_property
+    def latents(self) -> Float[Tensor, "L C V"]:
+        """The bank's latents; those known by counts as draws from their posterior given them.
+
+        A rollout's frequencies are coarse in rows it seldom visited, and zero where its latent is
+        not: as latents they would be off by more than the fit is.
+        """
+        if self.bank.counts is None:
+            return self.bank.kernels
+        stream = numpy_stream(self.seed, "latents-given-counts")
+        return self.mixture.sample_updated(self.bank.counts.double(), stream)
+
+    @cached_property
     def replicates(self) -> list[DirichletMixture]:
         """The fit again, each time to a bank whose latents weigh Exponential(1) at random."""
         stream = numpy_stream(self.seed, "bayesian-bootstrap")

@@ -79,3 +79,12 @@ class DirichletMixture:
         weights = self.log_weights.softmax(0).numpy()
         chosen = torch.from_numpy(stream.choice(len(weights), size=n, p=weights))
         return sample_rows(self.concentration[chosen], stream)
+
+    def sample_updated(
+        self, counts: Float[Tensor, "n C V"], stream: np.random.Generator
+    ) -> Float[Tensor, "n C V"]:
+        """One kernel from the posterior after each table of counts."""
+        edges = self.component_log_evidence(counts).softmax(-1).cumsum(-1)[:, :-1]
+        uniform = torch.from_numpy(stream.random((len(counts), 1)))
+        component = (uniform >= edges).sum(-1)
+        return sample_rows(self.concentration[component] + counts, stream)

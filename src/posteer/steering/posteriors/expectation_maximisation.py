@@ -11,7 +11,7 @@ that were never visited carry no evidence, the treatment of such rows plays no p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ LEAST_ENTRY = 1e-4
 """Smallest entry of a concentration, for the same reason at the corners."""
 
 
+@runtime_checkable
 class Evidence(Protocol):
     """What is known of each latent of a bank."""
 

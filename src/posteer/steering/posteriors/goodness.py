@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import log_likelihood
-from posteer.latents.bank import LatentBank
 from posteer.latents.importance import ess_fraction, normalise
 from posteer.randomness import numpy_stream
 from posteer.shapes import Float
@@ -24,6 +23,10 @@ PROBES_PER_SIZE = 24
 PROBE_SIZES = (2, 4, 8, 16, 32, 64)
 RESOLVED_LATENTS = 100
 """Effective latents a probe must leave the bank to be an answer worth comparing with."""
+
+IMMATERIAL = 1e-3
+"""Differences of a probability are not measured more finely: near a corner, or at a point mass,
+the bank's own standard error vanishes and any difference at all would count as misfit."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,16 @@ class Misfit:
         return self.n_probes > 0 and self.rms < 2.0
 
 
-def probes(bank: LatentBank, seed: int) -> Float[Tensor, "K C V"]:
-    """Counts as latents of the bank emit them: on one row, on two, on all."""
+def probes(latents: Float[Tensor, "L C V"], seed: int) -> Float[Tensor, "K C V"]:
+    """Counts as the latents emit them: on one row, on two, on all."""
     stream = numpy_stream(seed, "probes")
-    n_contexts, tables = bank.space.n_contexts, []
+    n_contexts, tables = latents.shape[1], []
     for size in PROBE_SIZES:
         for probe in range(PROBES_PER_SIZE):
             n_rows = (1, min(2, n_contexts), n_contexts)[probe % 3]
             rows = stream.permutation(n_contexts)[:n_rows]
-            kernel = bank.kernels[int(stream.integers(len(bank)))].numpy()
-            table = torch.zeros(bank.kernels.shape[1:], dtype=torch.float64)
+            kernel = latents[int(stream.integers(len(latents)))].numpy()
+            table = torch.zeros(latents.shape[1:], dtype=torch.float64)
             per_row = stream.multinomial(size, [1 / n_rows] * n_rows)
             for row, visits in zip(rows, per_row, strict=True):
                 table[row] = torch.from_numpy(stream.multinomial(visits, kernel[row])).double()
@@ -60,23 +63,22 @@ def probes(bank: LatentBank, seed: int) -> Float[Tensor, "K C V"]:
     return torch.stack(tables)
 
 
-def misfit(mixture: DirichletMixture, bank: LatentBank, seed: int = 0) -> Misfit:
-    """How far the mixture's posterior means are from those of the bank's own latents."""
-    counts = probes(bank, seed)
-    log_weights = log_likelihood(counts, bank.kernels)
-    resolved = ess_fraction(log_weights) * len(bank) >= RESOLVED_LATENTS
+def misfit(mixture: DirichletMixture, latents: Float[Tensor, "L C V"], seed: int = 0) -> Misfit:
+    """How far the mixture's posterior means are from those of the latents it was fitted to."""
+    counts = probes(latents, seed)
+    log_weights = log_likelihood(counts, latents)
+    resolved = ess_fraction(log_weights) * len(latents) >= RESOLVED_LATENTS
     counts, weights = counts[resolved], normalise(log_weights[resolved])
     if len(counts) == 0:
         return Misfit(torch.nan, 0)
-    by_bank = torch.einsum("kl,lcv->kcv", weights, bank.kernels)
-    squares = torch.einsum("kl,lcv->kcv", weights.square(), bank.kernels.square())
-    cross = torch.einsum("kl,lcv->kcv", weights.square(), bank.kernels)
+    by_bank = torch.einsum("kl,lcv->kcv", weights, latents)
+    squares = torch.einsum("kl,lcv->kcv", weights.square(), latents.square())
+    cross = torch.einsum("kl,lcv->kcv", weights.square(), latents)
     total = weights.square().sum(-1)[:, None, None]
     variance = squares - 2 * by_bank * cross + by_bank.square() * total
     shares = mixture.component_log_evidence(counts).softmax(-1)
     rows = mixture.concentration + counts[:, None]
     by_fit = (shares[..., None, None] * rows / rows.sum(-1, keepdim=True)).sum(1)
-    # rounding is no misfit: where all latents agree to 1e-12 there is nothing to compare
-    compared = (counts.sum(-1, keepdim=True) > 0) & (variance > 1e-24)
-    scaled = ((by_fit - by_bank).square() / variance.clamp(min=1e-24))[compared]
+    compared = (counts.sum(-1, keepdim=True) > 0).expand_as(variance)
+    scaled = ((by_fit - by_bank).square() / variance.clamp(min=IMMATERIAL**2))[compared]
     return Misfit(float(scaled.mean().sqrt()), len(counts))

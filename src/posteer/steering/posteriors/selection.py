@@ -27,7 +27,7 @@ BANDWIDTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Concentrations of the Dirichlet around each latent that a kernel density is tried with."""
 
 KERNEL_CENTRES = 1000
-"""Latents that a kernel density is built on."""
+"""Latents that a kernel density is built on, and as many that judge it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +98,11 @@ def best_density(
 ) -> DirichletMixture:
     """The fitted mixture, or a kernel density where the held-out half likes that better."""
     fitting, judging = halves(evidence, seed)
+    judges = judging.select(torch.arange(min(len(judging), KERNEL_CENTRES)))
     best, best_gain = None, 0.0
     for bandwidth in BANDWIDTHS:
         smooth = kernel_density(space, fitting.kernels()[:KERNEL_CENTRES], bandwidth)
-        gain = judging.log_densities(smooth).logsumexp(-1) - selected.held_out
+        gain = judges.log_densities(smooth).logsumexp(-1) - selected.held_out[: len(judges)]
         excess = float(gain.mean() - gain.std() / len(gain) ** 0.5)
         if excess > best_gain:
             best, best_gain = bandwidth, excess

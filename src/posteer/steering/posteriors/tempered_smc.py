@@ -18,7 +18,6 @@ from torch import Tensor
 from posteer.errors import require
 from posteer.latents.bank import LatentBank
 from posteer.latents.importance import ess_fraction
-from posteer.processes import sample_rows
 from posteer.randomness import numpy_stream
 from posteer.shapes import Float, Int
 from posteer.steering.posteriors.base import Counts, HardScores, as_drawn, fold, mean_utilities
@@ -98,18 +97,10 @@ class TemperedSMC:
 
     @cached_property
     def start(self) -> Float[Tensor, "G P C V"]:
-        """Logarithms of the bank's latents, each island its own.
-
-        A rollout's frequencies can be zero where its latent was not, so a latent known by counts
-        enters as a draw from its posterior given them under the fit.
-        """
-        stream = numpy_stream(self.seed, "smc-start")
+        """Logarithms of the bank's latents, each island its own."""
         n = self.islands * self.particles
-        chosen = torch.from_numpy(stream.permutation(len(self.bank))[:n])
-        logs = self.bank.kernels[chosen].log().clamp(min=LOG_FLOOR)
-        if self.bank.counts is not None:
-            counts = self.bank.counts[chosen].double()
-            logs = _updated_draws(self.fit.mixture, counts, stream)
+        shuffled = numpy_stream(self.seed, "smc-start").permutation(len(self.bank))
+        logs = self.fit.latents[torch.from_numpy(shuffled[:n])].log().clamp(min=LOG_FLOOR)
         return logs.unflatten(0, (self.islands, self.particles))
 
     def scores(
@@ -216,8 +207,8 @@ def independence_move(
     """
     n_islands, n = logs.shape[:2]
     tempered = target.power[:, None, None] * target.counts
-    counts = tempered.repeat_interleave(n, 0)
-    proposed = _updated_draws(conjugate, counts, stream).unflatten(0, (n_islands, n))
+    drawn = conjugate.sample_updated(tempered.repeat_interleave(n, 0), stream)
+    proposed = drawn.log().clamp(min=LOG_FLOOR).unflatten(0, (n_islands, n))
     if target.density is conjugate:
         return proposed
     trial = Target(conjugate, target.counts, target.power)
@@ -244,14 +235,3 @@ def row_walk_move(
     proposed = (logs + chosen * noise * scale).log_softmax(-1)
     gain = target.log_ratio_density(proposed) - target.log_ratio_density(logs)
     return _accepted(logs, proposed, gain, stream)
-
-
-def _updated_draws(
-    mixture: DirichletMixture, counts: Float[Tensor, "n C V"], stream: np.random.Generator
-) -> Float[Tensor, "n C V"]:
-    """Logarithms of one kernel from the posterior after each table of counts."""
-    edges = mixture.component_log_evidence(counts).softmax(-1).cumsum(-1)[:, :-1]
-    uniform = torch.from_numpy(stream.random((len(counts), 1)))
-    component = (uniform >= edges).sum(-1)
-    drawn = sample_rows(mixture.concentration[component] + counts, stream)
-    return drawn.log().clamp(min=LOG_FLOOR)

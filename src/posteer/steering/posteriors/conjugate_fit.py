@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from posteer.evaluation import ENUMERABLE_CONTINUATIONS
 from posteer.latents.bank import LatentBank
 from posteer.objectives import ExpectedUtility
 from posteer.randomness import numpy_stream
@@ -32,7 +33,7 @@ from posteer.steering.posteriors.expectation_maximisation import (
 )
 from posteer.steering.posteriors.selection import Selection, select_components
 from posteer.steering.posteriors.urn import urn_means
-from posteer.utilities.base import ENUMERABLE_CONTINUATIONS, Utility
+from posteer.utilities.base import Utility
 
 POSTERIOR_DRAWS = 2000
 """Kernels drawn from the posterior of each prompt where continuations cannot be enumerated."""
@@ -41,8 +42,8 @@ POSTERIOR_DRAWS = 2000
 class ConjugateFit:
     """J under a mixture of Dirichlets fitted to the bank by EM.
 
-    Continuations up to 4096 are summed in closed form (Polya urns), more are averaged over
-    posterior draws of the kernel. The standard error is that of the fit: EM is climbed again from
+    Continuations that evaluation enumerates (2**16) are summed in closed form, as Polya urns; more
+    are averaged over posterior draws of the kernel. The standard error is that of the fit: EM is climbed again from
     the fit under `replicates` random weightings of the bank's latents (Rubin's Bayesian bootstrap)
     and J is computed under each; Monte Carlo error is added where there is any. It says nothing
     of priors that no such mixture resembles: `goodness.misfit` is there for that.

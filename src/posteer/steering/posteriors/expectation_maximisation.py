@@ -158,7 +158,7 @@ def _maximised(
 
 
 def fit_dirichlets(
-    mean_logs: Float[Tensor, "*B V"], start: Float[Tensor, "*B V"], steps: int = 6
+    mean_logs: Float[Tensor, "*B V"], start: Float[Tensor, "*B V"], steps: int = 3
 ) -> Float[Tensor, "*B V"]:
     """Maximise `lgamma(A) - sum lgamma(alpha) + sum alpha mean_logs` in each row (Minka 2000).
 

@@ -31,7 +31,7 @@ class Level:
     context_visits: Float[Tensor, "P"]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def levels(space: ContextSpace, start: int, horizon: int) -> tuple[Level, ...]:
     """The tree below one context; `context` describes the parents of the nodes of a level."""
     vocab = space.vocab_size

@@ -15,6 +15,7 @@ from posteer.models import Metered
 from posteer.models.exact import ExactModel
 from posteer.randomness import numpy_stream
 from posteer.steering.posteriors import ConjugateFit
+from posteer.steering.posteriors.densities import better_kernel_density, kernel_density
 from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
 from posteer.steering.posteriors.expectation_maximisation import (
     MOST_CONCENTRATED,
@@ -25,7 +26,6 @@ from posteer.steering.posteriors.expectation_maximisation import (
     initial_mixture,
 )
 from posteer.steering.posteriors.goodness import misfit
-from posteer.steering.posteriors.selection import best_density, kernel_density
 from posteer.steering.posteriors.urn import urn_means
 
 SPACE = ContextSpace(3, 1)
@@ -176,10 +176,10 @@ def test_misfit_is_seen_and_a_kernel_density_preferred():
     bank = bank_of(MIXTURE, 3000)
     poor = ConjugateFit(bank, components=1)
     assert not misfit(poor.mixture, poor.latents).good
-    density = best_density(SPACE, poor.evidence, poor.selection, 0)
-    assert len(density) == 1000
+    density = better_kernel_density(SPACE, poor.evidence, poor.selection, 0)
+    assert len(density.mixture) == 1000
     rich = ConjugateFit(bank)
-    assert best_density(SPACE, rich.evidence, rich.selection, 0) is rich.mixture
+    assert better_kernel_density(SPACE, rich.evidence, rich.selection, 0) is None
     one = kernel_density(SPACE, bank.kernels[:1], 1000.0)
     drawn = one.sample_kernels(2000, numpy_stream(0, "one"))
     assert torch.allclose(drawn.mean(0), bank.kernels[0], atol=0.01)  # 1/sqrt(1000 * 2000) * 20

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from posteer.evaluation import continuation_laws
+from posteer.kernels import ContextSpace
 from posteer.latents import draw_analytic
 from posteer.models.exact import ExactModel
 from posteer.objectives import ExpectedUtility
@@ -57,16 +58,16 @@ def exact_values(
     columns = []
     for prompt in prompts:
         law = continuation_laws(model, prompt[None], horizon)
-        context = [torch.tensor([int(prompt[-1]) % vocab**u.order]) for u in utilities]
-        values = [o.of_laws(law, c) for o, c in zip(objectives, context, strict=True)]
+        values = [
+            objective.of_laws(law, ContextSpace(vocab, objective.order).suffix(prompt[None]))
+            for objective in objectives
+        ]
         columns.append(torch.cat(values))
     return torch.stack(columns, 1)
 
 
 def rows(n_prompts: int, n_latents: int, seed: int) -> Iterator[str]:
-    yield (
-        "| V | order | N | m | utility | spread | k-hat | ESS | plain | smoothed | conjugate | SMC |"
-    )
+    yield "| V | order | N | m | utility | spread | k-hat | ESS | plain | PSIS | conjugate | SMC |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     seconds: dict[str, float] = defaultdict(float)
     for vocab, order, horizon, length in SETTINGS:

@@ -114,9 +114,9 @@ class FoldedPrompts:
     last: Int[Tensor, "K"]
 
     def stream(self, row: int, seed: int, purpose: str) -> np.random.Generator:
-        """A stream that depends on the prompt alone, not on the batch it is scored in."""
-        own = torch.cat([self.counts[row].flatten(), self.last[row, None].double()])
-        return numpy_stream(seed, purpose, hashlib.sha256(own.numpy().tobytes()).hexdigest())
+        """A stream that depends on the prompt's counts, not on the batch it is scored in."""
+        counts = self.counts[row].numpy().tobytes()
+        return numpy_stream(seed, purpose, hashlib.sha256(counts).hexdigest())
 
 
 def fold(

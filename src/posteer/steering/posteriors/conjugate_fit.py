@@ -25,6 +25,7 @@ from posteer.steering.posteriors.base import (
     fold,
     mean_utilities,
 )
+from posteer.steering.posteriors.densities import PriorDensity
 from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
 from posteer.steering.posteriors.expectation_maximisation import (
     Evidence,
@@ -43,10 +44,11 @@ class ConjugateFit:
     """J under a mixture of Dirichlets fitted to the bank by EM.
 
     Continuations that evaluation enumerates (2**16) are summed in closed form, as Polya urns; more
-    are averaged over posterior draws of the kernel. The standard error is that of the fit: EM is climbed again from
-    the fit under `replicates` random weightings of the bank's latents (Rubin's Bayesian bootstrap)
-    and J is computed under each; Monte Carlo error is added where there is any. It says nothing
-    of priors that no such mixture resembles: `goodness.misfit` is there for that.
+    are averaged over posterior draws of the kernel. The standard error is that of the fit: EM is
+    climbed again from the fit under `replicates` random weightings of the bank's latents (Rubin's
+    Bayesian bootstrap) and J is computed under each; Monte Carlo error is added where there is any.
+    It says nothing of priors that no such mixture resembles: `goodness.misfit` is there for that.
+    With `replicates=0` it is `nan` and a score costs a seventeenth.
     """
 
     name = "conjugate"
@@ -97,6 +99,11 @@ class ConjugateFit:
             fits.append(again.mixture)
         return fits
 
+    @property
+    def density(self) -> PriorDensity:
+        """The fitted prior with its replicates."""
+        return PriorDensity(self.mixture, tuple(self.replicates))
+
     def scores(
         self,
         utility: Utility,
@@ -143,24 +150,10 @@ class ConjugateFit:
             means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
             utilities = means[:, context]
             monte_carlo = utilities.std() / POSTERIOR_DRAWS**0.5
-            fit_error = self.error_of_fit(kernels, utilities)
-            found.append(torch.stack([utilities.mean(), torch.hypot(monte_carlo, fit_error)]))
-        value, error = torch.stack(found, 1)
-        return value, error
-
-    def error_of_fit(
-        self, kernels: Float[Tensor, "n C V"], utilities: Float[Tensor, "n"]
-    ) -> Float[Tensor, ""]:
-        """How far J moves under the replicates, from posterior draws of the fit alone.
-
-        The prompt's likelihood is common to both posteriors, so a draw's weight under replicate r
-        is the ratio of the priors there, `p_r(kernel) / p(kernel)`.
-        """
-        logs = kernels.log()
-        base = self.mixture.log_density(logs)
-        weights = [(fit.log_density(logs) - base).softmax(0) for fit in self.replicates]
-        moved = [(weight * utilities).sum() for weight in weights]
-        return _spread(torch.stack(moved)[None])[0] if moved else utilities.new_tensor(torch.nan)
+            error = torch.hypot(monte_carlo, self.density.error(kernels, utilities))
+            found.append(torch.stack([utilities.mean(), error]))
+        values, errors = torch.stack(found, 1)
+        return values, errors if self.n_replicates else torch.full_like(errors, torch.nan)
 
 
 def _spread(values: Float[Tensor, "K R"]) -> Float[Tensor, "K"]:

@@ -1,8 +1,8 @@
-"""How many components a bank asks for, and densities that spend one on every latent.
+"""How many components a bank asks for.
 
 Half of the bank fits, half judges. A finer mixture is taken only where the judging half likes it
 better by more than two standard errors of the difference, so a bank of independent Dirichlet rows
-gets one component nineteen times in twenty and more.
+gets one component (88 of 90 banks of binary models).
 """
 
 from __future__ import annotations
@@ -22,12 +22,6 @@ from posteer.steering.posteriors.expectation_maximisation import (
     expectation_maximisation,
     initial_mixture,
 )
-
-BANDWIDTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""Concentrations of the Dirichlet around each latent that a kernel density is tried with."""
-
-KERNEL_CENTRES = 1000
-"""Latents that a kernel density is built on, and as many that judge it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,29 +77,3 @@ def select_components(
         chosen, held_out, n = n, densities, 2 * n
     whole = best_start(space, evidence, chosen, seed)
     return Selection(whole.mixture, whole.history, held_out, tried)
-
-
-def kernel_density(
-    space: ContextSpace, kernels: Float[Tensor, "L C V"], bandwidth: float
-) -> DirichletMixture:
-    """A Dirichlet around each latent, `Dirichlet(1/V + bandwidth kernel[c])` in each row."""
-    log_weights = torch.full((len(kernels),), 1 / len(kernels), dtype=torch.float64).log()
-    return DirichletMixture(space, log_weights, 1 / space.vocab_size + bandwidth * kernels)
-
-
-def best_density(
-    space: ContextSpace, evidence: Evidence, selected: Selection, seed: int
-) -> DirichletMixture:
-    """The fitted mixture, or a kernel density where the held-out half likes that better."""
-    fitting, judging = halves(evidence, seed)
-    judges = judging.select(torch.arange(min(len(judging), KERNEL_CENTRES)))
-    best, best_gain = None, 0.0
-    for bandwidth in BANDWIDTHS:
-        smooth = kernel_density(space, fitting.kernels()[:KERNEL_CENTRES], bandwidth)
-        gain = judges.log_densities(smooth).logsumexp(-1) - selected.held_out[: len(judges)]
-        excess = float(gain.mean() - 2 * gain.std() / len(gain) ** 0.5)
-        if excess > best_gain:
-            best, best_gain = bandwidth, excess
-    if best is None:
-        return selected.mixture
-    return kernel_density(space, evidence.kernels()[:KERNEL_CENTRES], best)

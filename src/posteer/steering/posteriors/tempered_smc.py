@@ -20,14 +20,22 @@ from posteer.latents.bank import LatentBank
 from posteer.latents.importance import ess_fraction
 from posteer.randomness import numpy_stream
 from posteer.shapes import Float, Int
-from posteer.steering.posteriors.base import Counts, HardScores, as_drawn, fold, mean_utilities
+from posteer.steering.posteriors.base import (
+    Counts,
+    FoldedPrompts,
+    HardScores,
+    as_drawn,
+    fold,
+    mean_utilities,
+)
 from posteer.steering.posteriors.conjugate_fit import ConjugateFit
+from posteer.steering.posteriors.densities import PriorDensity, better_kernel_density
 from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
 from posteer.steering.posteriors.expectation_maximisation import LOG_FLOOR
-from posteer.steering.posteriors.selection import best_density
 from posteer.utilities.base import Utility
 
 MOST_TEMPERATURES = 500
+REMEMBERED_PROMPTS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +65,9 @@ class TemperedSMC:
     so is the estimate. Moves are single-row random walks in log-ratios and, with `independence`,
     proposals from the tempered conjugate posterior (accepted always when the density is the fit).
 
-    `islands` populations run apart, each from its own part of the bank; their spread and, where
-    the density is the fit, its replicates make the standard error. ESS is the number of
-    independent posterior draws that would have it, over the number of particles.
+    `islands` populations run apart, each from its own part of the bank; their spread and what the
+    density may be off by (`PriorDensity.error`) make the standard error. ESS is the number of
+    independent posterior draws that would spread as the islands do, over that of particles.
     """
 
     name = "smc"
@@ -69,7 +77,7 @@ class TemperedSMC:
         bank: LatentBank,
         *,
         fit: ConjugateFit | None = None,
-        density: DirichletMixture | None = None,
+        density: PriorDensity | None = None,
         particles: int = 500,
         islands: int = 8,
         sweeps: int = 2,
@@ -86,14 +94,16 @@ class TemperedSMC:
         self.sweeps = sweeps
         self.independence = independence
         self.seed = seed
+        self._known: dict[bytes, Tensor] = {}
 
     @cached_property
-    def density(self) -> DirichletMixture:
+    def density(self) -> PriorDensity:
         """The prior's density in the moves."""
         if self._density is not None:
             return self._density
         fit = self.fit
-        return best_density(self.bank.space, fit.evidence, fit.selection, self.seed)
+        smooth = better_kernel_density(self.bank.space, fit.evidence, fit.selection, self.seed)
+        return fit.density if smooth is None else smooth
 
     @cached_property
     def start(self) -> Float[Tensor, "G P C V"]:
@@ -115,20 +125,27 @@ class TemperedSMC:
         prompts = fold(space, utility, counts, first, last)
         found = []
         for row, context in enumerate(last.tolist()):
-            stream = prompts.stream(row, self.seed, "smc")
-            kernels = self.sample(prompts.counts[row], stream).exp().flatten(0, 1)
+            kernels = self._kernels(prompts, row)
             means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
             utilities = means[:, context]
             by_island = utilities.view(self.islands, -1).mean(1)
             sampling = by_island.std() / self.islands**0.5
-            error = sampling
-            if self.density is self.fit.mixture:
-                error = torch.hypot(sampling, self.fit.error_of_fit(kernels, utilities))
+            error = torch.hypot(sampling, self.density.error(kernels, utilities))
             independent = utilities.var() / sampling.square().clamp(min=1e-300)
             ess = (independent / len(utilities)).clamp(max=1.0)
             found.append(torch.stack([utilities.mean(), error, ess]))
         value, error, ess = torch.stack(found, 1)
         return HardScores.of(self.name, value, error, ess)
+
+    def _kernels(self, prompts: FoldedPrompts, row: int) -> Float[Tensor, "n C V"]:
+        """Particles of one prompt, kept for the next utility that asks about it."""
+        key = prompts.counts[row].numpy().tobytes()
+        if key not in self._known:
+            if len(self._known) >= REMEMBERED_PROMPTS:
+                del self._known[next(iter(self._known))]
+            stream = prompts.stream(row, self.seed, "smc")
+            self._known[key] = self.sample(prompts.counts[row], stream).exp().flatten(0, 1)
+        return self._known[key]
 
     def sample(
         self, counts: Float[Tensor, "C V"], stream: np.random.Generator
@@ -144,7 +161,7 @@ class TemperedSMC:
             increment = next_increment(likelihood, 1 - power[running])
             power[running] = power[running] + increment
             particles = _resampled(logs[running], increment[:, None] * likelihood, stream)
-            target = Target(self.density, counts, power[running])
+            target = Target(self.density.mixture, counts, power[running])
             logs = logs.index_copy(0, running, self._moved(particles, target, stream))
         return logs
 

@@ -61,7 +61,7 @@ def pareto_smoothed(
         rows = (above == size).nonzero()[:, 0]
         shape, scale = _generalised_pareto_fit(exceedances[rows, -size:])
         shapes[rows] = shape
-        quantile = (torch.arange(size, dtype=shape.dtype) + 0.5) / size
+        quantile = (torch.arange(size, dtype=shape.dtype, device=shape.device) + 0.5) / size
         growth = torch.expm1(-shape[:, None] * torch.log1p(-quantile)) / shape[:, None]
         values = (cutoff[rows] + scale[:, None] * growth).log().clamp(max=0.0)
         fitted = shape.isfinite() & (scale > 0)
@@ -76,7 +76,8 @@ def _generalised_pareto_fit(
     """Zhang and Stephens' (2009) shape and scale, with PSIS's weak pull of k towards 0.5."""
     n = ascending.shape[1]
     n_grid = 30 + int(math.sqrt(n))
-    grid = 1 - (n_grid / (torch.arange(1, n_grid + 1, dtype=ascending.dtype) - 0.5)).sqrt()
+    steps = torch.arange(1, n_grid + 1, dtype=ascending.dtype, device=ascending.device)
+    grid = 1 - (n_grid / (steps - 0.5)).sqrt()
     quartile = ascending[:, int(n / 4 + 0.5) - 1, None]
     theta = grid / (3 * quartile) + 1 / ascending[:, -1:]
     shape = torch.log1p(-theta[..., None] * ascending[:, None]).mean(-1)

@@ -6,7 +6,7 @@ import torch
 from arviz_stats.base import array_stats
 from scipy.stats import genpareto
 
-from posteer.latents import draw_analytic, ess_fraction, normalise, pareto_k
+from posteer.latents import draw_analytic, ess_fraction, normalise, pareto_k, pareto_smoothed
 from posteer.processes import open_process
 
 
@@ -29,6 +29,28 @@ def test_pareto_k_agrees_with_arviz(shape):
     weights = genpareto.rvs(shape, size=4000, random_state=3) + 1e-9
     _, theirs = array_stats.psislw(-np.log(weights))
     assert pareto_k(torch.tensor(np.log(weights))) == pytest.approx(float(theirs), abs=0.02)
+
+
+@pytest.mark.parametrize("n", [400, 4900])  # square: ceil and floor of 3 sqrt(n) agree
+def test_smoothed_weights_are_those_of_arviz(n):
+    """Many rows at once here, one row at a time there; double precision on both sides."""
+    rng = np.random.default_rng(5)
+    log_weights = rng.standard_normal((6, n)) * np.array([0.1, 0.5, 1, 3, 10, 50])[:, None] - 1e4
+    smoothed, shapes = pareto_smoothed(torch.tensor(log_weights))
+    theirs, their_shapes = array_stats.psislw(-log_weights)
+    assert np.allclose(shapes.numpy(), their_shapes, atol=1e-6)
+    assert np.allclose(normalise(smoothed).numpy(), np.exp(theirs), atol=1e-8)
+
+
+def test_smoothing_leaves_alone_what_has_no_tail():
+    ties = torch.zeros(1, 1000).double()
+    ties[0, :400] = 2.0  # two latents' worth of distinct weights, as a two-point prior gives
+    impossible = torch.full((1, 1000), -torch.inf).double()
+    impossible[0, :3] = 0.0
+    both = torch.cat([ties, impossible])
+    smoothed, shapes = pareto_smoothed(both)
+    assert torch.equal(smoothed, both)
+    assert shapes[0] == -math.inf and shapes[1].isnan()
 
 
 def test_pareto_k_at_the_edges():

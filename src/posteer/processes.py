@@ -53,6 +53,17 @@ class Process(Protocol):
         """Log-probability of one ordered sequence with these counts, given its first context."""
 
 
+def sample_rows(
+    concentration: Float[Tensor, "*B V"], stream: np.random.Generator
+) -> Float[Tensor, "*B V"]:
+    """One draw from the Dirichlet law of each row."""
+    # Gamma(a) = Gamma(a + 1) * U**(1/a), in logs: tiny concentrations do not underflow.
+    shape = concentration.numpy()
+    log_gamma = np.log(stream.standard_gamma(shape + 1))
+    log_gamma -= stream.standard_exponential(shape.shape) / shape
+    return torch.from_numpy(log_gamma).softmax(-1)
+
+
 @dataclass(frozen=True, eq=False)
 class DirichletRows:
     """Independent rows `kernel[c, :] ~ Dirichlet(concentration[c, :])`."""
@@ -83,12 +94,7 @@ class DirichletRows:
         return f"markov(vocab={space.vocab_size},order={space.order},concentration={given})"
 
     def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
-        # Gamma(a) = Gamma(a + 1) * U**(1/a), in logs: tiny concentrations do not underflow.
-        shape = (n, *self.concentration.shape)
-        concentration = self.concentration.numpy()
-        log_gamma = np.log(stream.standard_gamma(np.broadcast_to(concentration + 1, shape)))
-        log_gamma -= stream.standard_exponential(shape) / concentration
-        return torch.from_numpy(log_gamma).softmax(-1)
+        return sample_rows(self.concentration.expand(n, -1, -1), stream)
 
     def posterior(self, counts: Float[Tensor, "C V"]) -> DirichletRows:
         return DirichletRows(self.space, self.concentration + counts)

@@ -1,7 +1,7 @@
 """Latent banks, predictive Monte Carlo, and the diagnostics of importance weights."""
 
 from posteer.latents.bank import LatentBank, Origin, draw_analytic, load_bank
-from posteer.latents.importance import ess_fraction, normalise, pareto_k
+from posteer.latents.importance import ess_fraction, normalise, pareto_k, pareto_smoothed
 from posteer.latents.rollouts import DrawPlan, draw_bank
 from posteer.latents.sampling import sample
 
@@ -15,5 +15,6 @@ __all__ = [
     "load_bank",
     "normalise",
     "pareto_k",
+    "pareto_smoothed",
     "sample",
 ]

@@ -30,29 +30,58 @@ def pareto_k(log_weights: Float[Tensor, "L"]) -> float:
     Below 0.5 the estimate has finite variance, above 0.7 it should not be trusted. `nan` when
     fewer than five weights make up the tail; `-inf` when the tail weights are all equal.
     """
-    n = len(log_weights)
+    return float(pareto_smoothed(log_weights[None])[1][0])
+
+
+def pareto_smoothed(
+    log_weights: Float[Tensor, "K L"],
+) -> tuple[Float[Tensor, "K L"], Float[Tensor, "K"]]:
+    """Pareto-smoothed log-weights and k-hat, many posteriors at once.
+
+    The M largest of L weights are replaced by the quantiles `(i - 1/2) / M` of a generalised
+    Pareto law fitted to them, none above the largest raw weight. Rows without a fit (`k-hat` not
+    finite) are left as they are.
+    """
+    n = log_weights.shape[1]
     n_tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
+    smoothed = log_weights.clone()
+    shapes = log_weights.new_full((len(log_weights),), math.nan)
     if n_tail < 5:
-        return math.nan
-    ordered = log_weights.sort().values
-    ordered = ordered - ordered[-1]
-    cutoff = torch.maximum(ordered[-n_tail - 1], torch.tensor(-700.0, dtype=ordered.dtype))
-    exceedances = ordered[-n_tail:].exp() - cutoff.exp()
-    exceedances = exceedances[exceedances > 0]
-    if len(exceedances) < 5:
-        return -math.inf if bool(ordered[-n_tail] == ordered[-1]) else math.nan
-    return _generalised_pareto_shape(exceedances)
+        return smoothed, shapes
+    largest = log_weights.topk(n_tail + 1, dim=1)
+    ordered = (largest.values - largest.values[:, :1]).flip(1)  # ascending, the largest at 0
+    where = largest.indices.flip(1)
+    shapes[ordered[:, 1] == 0.0] = -math.inf
+    cutoff = ordered[:, :1].clamp(min=-700.0).exp()
+    exceedances = (ordered[:, 1:].exp() - cutoff).clamp(min=0.0)
+    above = (exceedances > 0).sum(1)  # ties with the cutoff, and what underflows, are no tail
+    for size in above.unique().tolist():
+        if size < 5:
+            continue
+        rows = (above == size).nonzero()[:, 0]
+        shape, scale = _generalised_pareto_fit(exceedances[rows, -size:])
+        shapes[rows] = shape
+        quantile = (torch.arange(size, dtype=shape.dtype, device=shape.device) + 0.5) / size
+        growth = torch.expm1(-shape[:, None] * torch.log1p(-quantile)) / shape[:, None]
+        values = (cutoff[rows] + scale[:, None] * growth).log().clamp(max=0.0)
+        fitted = shape.isfinite() & (scale > 0)
+        values = torch.where(fitted[:, None], values, ordered[rows, -size:])
+        smoothed[rows[:, None], where[rows, -size:]] = values + largest.values[rows, :1]
+    return smoothed, shapes
 
 
-def _generalised_pareto_shape(ascending: Float[Tensor, "n"]) -> float:
-    """Zhang and Stephens' (2009) estimator, with PSIS's weak pull of k towards 0.5."""
-    n = len(ascending)
+def _generalised_pareto_fit(
+    ascending: Float[Tensor, "K n"],
+) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
+    """Zhang and Stephens' (2009) shape and scale, with PSIS's weak pull of k towards 0.5."""
+    n = ascending.shape[1]
     n_grid = 30 + int(math.sqrt(n))
-    grid = 1 - (n_grid / (torch.arange(1, n_grid + 1, dtype=ascending.dtype) - 0.5)).sqrt()
-    quartile = ascending[int(n / 4 + 0.5) - 1]
-    theta = grid / (3 * quartile) + 1 / ascending[-1]
-    shape = (-theta[:, None] * ascending).log1p().mean(-1)
+    steps = torch.arange(1, n_grid + 1, dtype=ascending.dtype, device=ascending.device)
+    grid = 1 - (n_grid / (steps - 0.5)).sqrt()
+    quartile = ascending[:, int(n / 4 + 0.5) - 1, None]
+    theta = grid / (3 * quartile) + 1 / ascending[:, -1:]
+    shape = torch.log1p(-theta[..., None] * ascending[:, None]).mean(-1)
     profile = n * ((-theta / shape).log() - shape - 1)
-    posterior = profile.softmax(0)
-    estimate = (-(posterior * theta).sum() * ascending).log1p().mean()
-    return float((n * estimate + 10 * 0.5) / (n + 10))
+    posterior = (profile.softmax(1) * theta).sum(1)
+    estimate = torch.log1p(-posterior[:, None] * ascending).mean(1)
+    return (n * estimate + 10 * 0.5) / (n + 10), -estimate / posterior

@@ -264,7 +264,7 @@ def test_long_prompts_neither_overflow_nor_lose_counts():
 
 
 def test_the_ascent_finds_the_inner_optimum_that_the_linear_tilt_runs_past():
-    """frequency(0.3) at length 50: half the prompt ones would be 0.5; the linear tilt cannot stay."""
+    """frequency(0.3) at length 50 wants an inner kernel, and prompts with a third of ones."""
     from posteer.elicitation import elicit
 
     found = {

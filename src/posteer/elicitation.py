@@ -21,7 +21,7 @@ from posteer.objectives import open_goal
 from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
 from posteer.search import exhaustive, gcg, prefixes, simple
 from posteer.spec import Spec, parse_spec
-from posteer.steering import ppt
+from posteer.steering import classes, ppt
 from posteer.utilities import Utility
 
 
@@ -37,6 +37,8 @@ METHODS: dict[str, Callable[[Spec], Method]] = {
     "ppt-rb": ppt.from_spec,
     "ppt-analytic": ppt.from_spec,
     "ppt-rb-analytic": ppt.from_spec,
+    "classes": classes.from_spec,
+    "classes-analytic": classes.from_spec,
     "gcg": gcg.from_spec,
     "coordinate": simple.coordinate_from_spec,
     "random": simple.random_from_spec,
@@ -70,8 +72,9 @@ def _opened(model: str | SequenceModel | Any, device: str) -> Any:
 def _with_bank(
     solver: Method, name: str, bank: LatentBank | str | Path, allow_mismatch: bool
 ) -> Method:
-    if not isinstance(solver, ppt.PosteriorPrefixTuning) or solver.analytic:
-        raise InputError(f"method {name} uses no bank: use ppt or ppt-rb")
+    banked = isinstance(solver, ppt.PosteriorPrefixTuning | classes.ClassSearch)
+    if not banked or solver.analytic:
+        raise InputError(f"method {name} uses no bank: use ppt, ppt-rb or classes")
     given = bank if isinstance(bank, LatentBank) else load_bank(bank)
     return replace(solver, bank=given, allow_mismatch=allow_mismatch)
 
@@ -84,6 +87,7 @@ class Elicitation:
     estimate for the hard prompt: a gap between them is utility lost in snapping.
     `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
     and `optimum` are over all prompts of the length, None where those cannot be enumerated.
+    `certificate` is what the method itself can vouch for.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
     """
 
@@ -107,6 +111,7 @@ class Elicitation:
     optimum: float | None
     steps: int | None
     stop_reason: str | None
+    certificate: str | None
     cost: dict[str, int]
     seconds: float
     exact: bool = field(repr=False)
@@ -242,6 +247,7 @@ def _judge(
         optimum=None if among is None else among.optimum,
         steps=answer.steps,
         stop_reason=answer.stop_reason,
+        certificate=answer.certificate,
         cost={
             "forward_tokens": answer.queries.forward_tokens,
             "backward_tokens": answer.queries.backward_tokens,

@@ -19,6 +19,7 @@ from torch import Tensor
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace, count_transitions, log_likelihood
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import score_classes
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
 from posteer.models.memory import free_cached, is_out_of_memory
@@ -231,10 +232,10 @@ def estimate_from_bank(
     lifted = bank.at_order(order)
     contexts = lifted.space.suffix(prompts)
     counts = count_transitions(bank.space, prompts)
-    log_weights = log_likelihood(counts, bank.kernels).log_softmax(-1)
     if not isinstance(goal, ForwardCrossEntropy):
         means = utility_of_kernels(goal, lifted.space, lifted.kernels, horizon)
-        return (log_weights.exp() * means.T[contexts]).sum(-1)
+        return score_classes(bank.kernels, means, counts, contexts).value
+    log_weights = log_likelihood(counts, bank.kernels).log_softmax(-1)
     continuations = all_sequences(bank.space.vocab_size, horizon)
     logs = continuation_log_probabilities(lifted.space, lifted.kernels, continuations)
     mixed = [

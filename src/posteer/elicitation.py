@@ -72,8 +72,8 @@ def _opened(model: str | SequenceModel | Any, device: str) -> Any:
 def _with_bank(
     solver: Method, name: str, bank: LatentBank | str | Path, allow_mismatch: bool
 ) -> Method:
-    banked = isinstance(solver, ppt.PosteriorPrefixTuning | classes.ClassSearch)
-    if not banked or solver.analytic:
+    banked = ppt.PosteriorPrefixTuning | classes.ClassSearch
+    if not isinstance(solver, banked) or solver.analytic:
         raise InputError(f"method {name} uses no bank: use ppt, ppt-rb or classes")
     given = bank if isinstance(bank, LatentBank) else load_bank(bank)
     return replace(solver, bank=given, allow_mismatch=allow_mismatch)

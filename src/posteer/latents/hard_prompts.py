@@ -20,7 +20,7 @@ from torch import Tensor
 
 from posteer.kernels import log_likelihood
 from posteer.latents.bank import LatentBank
-from posteer.latents.importance import ess_fraction, normalise
+from posteer.latents.importance import normalise
 from posteer.problem import Problem
 from posteer.shapes import Float, Int
 from posteer.utilities.base import utility_of_kernels
@@ -83,10 +83,11 @@ def _weighted(
     weights = normalise(log_weights)
     value = (weights * utilities).sum(-1)
     error = (weights * (utilities - value[:, None])).square_().sum(-1).sqrt()
+    ess = 1 / (weights.square_().sum(-1) * weights.shape[-1])
     return (
         torch.where(possible, value, -torch.inf),
         torch.where(possible, error, torch.nan),
-        torch.where(possible, ess_fraction(log_weights), 0.0),
+        torch.where(possible, ess, 0.0),
     )
 
 

@@ -39,7 +39,7 @@ def simple_cycles(
     next_context = space.next_context.tolist()
     found: list[tuple[int, Tensor]] = []
     # paths from their least context on, so that each cycle is met once
-    paths = [([start], []) for start in range(space.n_contexts)]
+    paths: list[tuple[list[int], list[int]]] = [([s], []) for s in range(space.n_contexts)]
     for length in range(1, space.n_contexts + 1):
         longer = []
         for nodes, tokens in paths:

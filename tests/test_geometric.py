@@ -283,3 +283,35 @@ def test_the_ascent_finds_the_inner_optimum_that_the_linear_tilt_runs_past():
         found["geometric"].snapped_surrogate, abs=5e-3
     )
     assert found["geometric"].expected_utility > found["linear"].expected_utility + 0.005
+
+
+@pytest.mark.parametrize(("vocab", "order"), [(2, 0), (3, 0), (2, 1), (3, 1), (2, 2)])
+def test_the_linear_tilt_is_bounded_by_the_best_cycle_and_a_corner_attains_it(vocab, order):
+    """docs/TILTS.md: the largest eigenvalue of A * k over all latents is A's best cycle mean."""
+    from posteer.kernels import chain_matrix
+    from posteer.steering.moves import simple_cycles
+
+    space = ContextSpace(vocab, order)
+    table = random_prompts(space, 1, seed=9).transitions[0]
+    length, cycle = max(
+        simple_cycles(space, 1000), key=lambda one: float((one[1] * table.log()).sum()) / one[0]
+    )
+    best = math.exp(float((cycle * table.log()).sum()) / length)
+
+    def largest(kernels):
+        return torch.linalg.eigvals(chain_matrix(space, table * kernels)).abs().amax(-1)
+
+    assert float(largest(random_kernels(space, 2000, concentration=0.2)).max()) <= best + 1e-12
+    corner = torch.where(cycle.sum(-1, keepdim=True) > 0, cycle.double(), 1 / vocab)
+    assert float(largest(corner[None])[0]) == pytest.approx(best, rel=1e-6)
+
+
+def test_long_prompts_pull_the_linear_tilt_to_the_corner_and_the_geometric_one_to_the_kernel():
+    space = ContextSpace(2, 0)
+    kernels = random_kernels(space, 5000, concentration=0.5)
+    coin = PromptKernel(torch.tensor([[[0.3, 0.7]]]).double(), torch.ones(1, 1).double())
+    ones = kernels[:, 0, 1]
+    linear = log_tilt(space, coin, batch(kernels, 1), 500)[0].softmax(0) @ ones
+    geometric = log_geometric_tilt(space, coin, batch(kernels, 1), 500)[0].softmax(0) @ ones
+    assert float(linear) > 0.99
+    assert float(geometric) == pytest.approx(0.7, abs=0.005)

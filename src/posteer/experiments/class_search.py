@@ -1,11 +1,13 @@
 """The class search against the optimum over all prompts, on the idealised models.
 
-    python -m posteer.experiments.class_search [--lengths 6 50] [--seeds 1] [--samples 5000]
+    python -m posteer.experiments.class_search [--lengths 6 50] [--seeds 1] [--summary]
+    python -m posteer.experiments.class_search --method 'classes-analytic(limit=0)'    # climbing
+    python -m posteer.experiments.class_search --method 'ppt-rb-analytic(tilt=geometric)'
 
-For each of the paper's 51 targets: J of the prompt that `classes-analytic` finds, the optimum over
-all prompts, the gap between them, and the gap in standard errors of what the bank says of the
-difference (the prompt found less the best one, over the same latents). A search that leaves nothing
-out can only miss the optimum by the error of its bank: the last column says whether it does.
+For each of the paper's 51 targets: J of the prompt that a method finds with latents of the prior,
+the optimum over all prompts, the gap between them, and the gap in standard errors of what the bank
+says of the difference (the prompt found less the best one, over the same latents). A search that
+leaves nothing out can only miss the optimum by the error of its bank: that column says whether so.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from statistics import fmean, median
 
 import torch
 
+from posteer.elicitation import open_method
+from posteer.errors import InputError
 from posteer.evaluation import PromptLandscape, expected_utility, landscapes
 from posteer.experiments.published import TARGETS, utility_of_target
 from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import DrawPlan, draw_analytic
+from posteer.latents import draw_analytic
 from posteer.latents.hard_prompts import BankScorer
 from posteer.models import Metered, open_model
 from posteer.problem import Answer, Problem
-from posteer.steering.class_search import SearchSettings
 from posteer.steering.classes import ClassSearch
+from posteer.steering.ppt import PosteriorPrefixTuning
 from posteer.utilities import open_utility
 
 HORIZON = 4
@@ -60,16 +64,16 @@ class Outcome:
 
 
 def run(
-    model_name: str, length: int, seeds: list[int], samples: int, settings: SearchSettings
+    model_name: str, length: int, seeds: list[int], method: ClassSearch | PosteriorPrefixTuning
 ) -> list[Outcome]:
     """All targets of one model at one length."""
+    samples = method.draw.n_samples
     model = Metered(open_model(f"exact:{model_name}"))
     targets = TARGETS[model_name]
     utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
     problems = [
         Problem(model, utility, length, HORIZON, seed) for utility in utilities for seed in seeds
     ]
-    method = ClassSearch(analytic=True, draw=DrawPlan(n_samples=samples), search=settings)
     answers = method.solve(problems)
     fields = landscapes(model.inner, utilities, length, HORIZON)
     outcomes = []
@@ -164,15 +168,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--models", nargs="+", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument("--lengths", type=int, nargs="+", default=[6, 50])
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--samples", type=int, default=5000)
-    parser.add_argument("--climb", action="store_true", help="local search, nothing enumerated")
+    parser.add_argument("--method", default="classes-analytic", help="one that ends in -analytic")
     parser.add_argument("--summary", action="store_true", help="one row per model and length")
     given = parser.parse_args(arguments)
-    settings = SearchSettings(limit=0) if given.climb else SearchSettings()
+    method = open_method(given.method)
+    if not isinstance(method, ClassSearch | PosteriorPrefixTuning) or not method.analytic:
+        raise InputError(f"method {given.method}: expected one that draws from the prior")
     outcomes: list[Outcome] = []
     for model in given.models:
         for length in given.lengths:
-            outcomes += run(model, length, list(range(given.seeds)), given.samples, settings)
+            outcomes += run(model, length, list(range(given.seeds)), method)
     print("\n".join(summary(outcomes)))
     if not given.summary:
         print("\n".join(["", *table(outcomes)]))

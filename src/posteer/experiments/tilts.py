@@ -43,11 +43,17 @@ def flippers(rates: Float[Tensor, "B"]) -> PromptKernel:
     """Urn kernels that start at 0 and leave either symbol with these probabilities."""
     stay, leave = 1 - rates, rates
     table = torch.stack([torch.stack([stay, leave], -1), torch.stack([leave, stay], -1)], 1)
-    return PromptKernel(table, torch.tensor([[1.0, 0.0]], dtype=torch.float64).repeat(len(rates), 1))
+    return PromptKernel(
+        table, torch.tensor([[1.0, 0.0]], dtype=torch.float64).repeat(len(rates), 1)
+    )
 
 
 def tilted_weights(
-    space: ContextSpace, prompts: PromptKernel, kernels: Float[Tensor, "L C V"], steps: int, tilt: Tilt
+    space: ContextSpace,
+    prompts: PromptKernel,
+    kernels: Float[Tensor, "L C V"],
+    steps: int,
+    tilt: Tilt,
 ) -> Float[Tensor, "B L"]:
     """The tilted posterior over latents, for each kernel."""
     latents = latents_last(kernels).expand(len(prompts.initial), -1, -1, -1)

@@ -22,6 +22,7 @@ from posteer.steering.class_search import (
     narrowed,
     random_prompts,
     search_classes,
+    spread_prompts,
 )
 from posteer.steering.classes import ClassSearch
 from posteer.utilities import open_utility
@@ -268,3 +269,26 @@ def test_a_bank_scorer_reads_last_contexts_of_any_length():
         found = scorer(counts, prompts[:, 0], ends.suffix(prompts)).value
         assert torch.allclose(found, estimate_from_bank(bank, goal, prompts, 4))
     assert is_dyck((0, 1, 0, 1))
+
+
+def test_starts_are_repetitive_and_random_and_keep_to_their_positions():
+    problem = ClassProblem(ContextSpace(2, 1), 8)
+    starts = spread_prompts(problem, 8, seed=0).tolist()
+    assert starts[:3] == [[0] * 8, [1] * 8, [0, 1] * 4]
+    assert len({tuple(prompt) for prompt in starts}) > 5
+    fixed = parse_allowed("first=1;last=0", 2)
+    held = spread_prompts(ClassProblem(ContextSpace(2, 1), 8, allowed=fixed), 8, seed=0)
+    assert held[:, 0].tolist() == [1] * 8
+    assert held[:, -1].tolist() == [0] * 8
+
+
+@pytest.mark.parametrize("method", ["classes-analytic(samples=300)", "ppt-rb-analytic(steps=5)"])
+def test_the_experiment_prints_its_tables(method, capsys):
+    from posteer.experiments.class_search import main
+
+    main(["--models", "beta-bernoulli", "--lengths", "6", "--method", method])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].startswith("| beta-bernoulli | 6 | 20 |")
+    assert sum(line.startswith("| beta-bernoulli | 6 | tau-") for line in lines) == 8
+    with pytest.raises(InputError, match="expected one that draws from the prior"):
+        main(["--method", "gcg"])

@@ -315,3 +315,18 @@ def test_long_prompts_pull_the_linear_tilt_to_the_corner_and_the_geometric_one_t
     geometric = log_geometric_tilt(space, coin, batch(kernels, 1), 500)[0].softmax(0) @ ones
     assert float(linear) > 0.99
     assert float(geometric) == pytest.approx(0.7, abs=0.005)
+
+
+def test_the_figure_is_drawn(tmp_path, monkeypatch, capsys):
+    import sys
+
+    from posteer.experiments import tilts
+
+    out = tmp_path / "tilts.svg"
+    monkeypatch.setattr(tilts, "SAMPLES", 200)
+    monkeypatch.setattr(sys, "argv", ["tilts", "--out", str(out)])
+    tilts.main()
+    assert out.read_text().startswith("<?xml")
+    assert "coin, geometric, m=500: kernel 0.69" in capsys.readouterr().out
+    density = tilts.coin_densities()
+    assert density["geometric"][1] == pytest.approx(density["hard prompt, 35 ones"][1], abs=1e-9)

@@ -84,7 +84,8 @@ class Elicitation:
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
     `surrogate` is what the ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
-    estimate for the hard prompt: a gap between them is utility lost in snapping.
+    estimate for the hard prompt: a gap between them is utility lost in snapping. A search over
+    classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
     `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
     and `optimum` are over all prompts of the length, None where those cannot be enumerated.
     `certificate` is what the method itself can vouch for.

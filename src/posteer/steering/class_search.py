@@ -24,12 +24,12 @@ from posteer.prompt_classes import ENUMERABLE_CLASSES, PromptClasses, prompt_cla
 from posteer.randomness import numpy_stream, torch_stream
 from posteer.shapes import Bool, Int
 from posteer.steering.climb import Climb, climb
-from posteer.steering.moves import ClassMoves
+from posteer.steering.moves import ClassMoves, simple_cycles
 from posteer.steering.token_moves import TokenMoves
 from posteer.steering.walks import eulerian_walk
 from posteer.utilities.base import all_sequences
 
-MOST_EDGES = 256
+MOST_EDGES = 128
 """Edges of the de Bruijn graph up to which its cycles are the moves; past it, tokens are."""
 
 MOST_ENDS = 4096
@@ -39,8 +39,8 @@ MOST_ENDS = 4096
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
     """`keep` best classes are returned; up to `limit` classes (or prompts, where only they can tell
-    what is allowed) are tried one and all, past it `restarts` random prompts join the given ones
-    as starts of a local search of at most `max_rounds` rounds."""
+    what is allowed) are tried one and all, past it `restarts` repetitive and random prompts join
+    the given ones as starts of a local search of at most `max_rounds` rounds."""
 
     keep: int = 10
     limit: int = ENUMERABLE_CLASSES
@@ -134,7 +134,7 @@ def search_classes(
         return _all_classes(problem, classes, scorer, settings)
     if problem.few_prompts(settings.limit):
         return _all_prompts(problem, scorer, settings)
-    begin = random_prompts(problem, settings.restarts, seed)
+    begin = spread_prompts(problem, settings.restarts, seed)
     if starts is not None:
         begin = torch.cat([starts, begin])
     return _climb(problem, scorer, settings, begin, seed, report)
@@ -305,6 +305,25 @@ def _prompts_of(moves: ClassMoves | TokenMoves, found: Climb) -> Int[Tensor, "K 
         assert walk is not None, "moves keep an Eulerian walk possible"
         prompts.append(torch.cat([moves.space.decode(start), torch.tensor(walk)]))
     return torch.stack(prompts)
+
+
+def spread_prompts(problem: ClassProblem, n: int, seed: int) -> Int[Tensor, "K m"]:
+    """Prompts to start from: half of them repeat a short cycle, since a kernel that repeats itself
+    is a corner of what a prompt can say, and half are drawn at random."""
+    drawn = random_prompts(problem, n, seed)
+    if not problem.by_classes:
+        return drawn
+    ends, mask = problem.ends, problem.mask()
+    for row, (_, table) in enumerate(simple_cycles(ends, n // 2)[: n // 2]):
+        context = int(table.sum(-1).argmax())
+        tokens = ends.decode(torch.tensor(context)).tolist()
+        while len(tokens) < problem.length:
+            tokens.append(int(table[context].argmax()))
+            context = int(ends.next_context[context, tokens[-1]])
+        repeated = torch.tensor(tokens)
+        fits = mask[torch.arange(problem.length), repeated]
+        drawn[row] = torch.where(fits, repeated, drawn[row])
+    return drawn
 
 
 def random_prompts(problem: ClassProblem, n: int, seed: int) -> Int[Tensor, "K m"]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,7 +104,7 @@ class _Known:
     ) -> None:
         self.describe, self.scorer, self.violations = describe, scorer, violations
         self.values: dict[bytes, float] = {}
-        self.row_of: dict[bytes, Tensor] = {}
+        self.row_of: dict[bytes, bytes] = {}
         self.best = -torch.inf
 
     def standing(self, rows: Int[Tensor, "N D"]) -> list[tuple[int, float]]:
@@ -126,9 +127,10 @@ class _Known:
         if fresh:
             index = torch.tensor(list(fresh.values()))
             scores = self.scorer(counts[index], first[index], last[index]).value
+            plain = rows.numpy()
             for (key, i), value in zip(fresh.items(), scores.tolist(), strict=True):
                 self.values[key] = value
-                self.row_of[key] = rows[i].clone()
+                self.row_of[key] = plain[i].tobytes()
             self.best = max(self.best, float(scores.max()))
         return [self.values[key] for key in keys]
 
@@ -138,4 +140,5 @@ class _Known:
         if not best:
             return torch.zeros(0, width, dtype=torch.long), torch.zeros(0, dtype=torch.float64)
         values = torch.tensor([self.values[key] for key in best], dtype=torch.float64)
-        return torch.stack([self.row_of[key] for key in best]), values
+        rows = np.frombuffer(b"".join(self.row_of[key] for key in best), dtype=np.int64)
+        return torch.from_numpy(rows.copy()).view(len(best), width), values

@@ -59,8 +59,8 @@ def simple_cycles(
 def cycle_exchanges(space: ContextSpace, most: int = MOST_EXCHANGES) -> Int[Tensor, "M C V"]:
     """Changes of counts that swap cycles for others of the same total length.
 
-    Any two cycles by as many copies as make the lengths equal, and bundles of up to three short
-    cycles for one another; each also doubled, fourfold and so on by `multiples`.
+    Any two cycles by as many copies as make the lengths equal; a cycle for two that are together as
+    long, or the other way round; and, if not too many, any bundles of up to three short cycles.
     """
     cycles = simple_cycles(space)
     exchanges = []
@@ -69,16 +69,19 @@ def cycle_exchanges(space: ContextSpace, most: int = MOST_EXCHANGES) -> Int[Tens
             if i != j:
                 whole = int(np.lcm(length, other_length))
                 exchanges.append(whole // other_length * other - whole // length * one)
-    bundles: dict[int, list[Tensor]] = defaultdict(list)
-    for size in (1, 2, 3):
+    bundles: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+    for size in (1, 2, 3) if len(cycles) <= MOST_CYCLES else (1, 2):
         for chosen in combinations_with_replacement(cycles, size):
-            length = sum(length for length, _ in chosen)
-            if length <= 3:
-                bundles[length].append(sum((t for _, t in chosen), torch.zeros_like(cycles[0][1])))
-    for length in sorted(bundles):
-        if len(exchanges) + len(bundles[length]) ** 2 > most:
-            break
-        exchanges += [new - old for new in bundles[length] for old in bundles[length]]
+            total = sum((table for _, table in chosen), torch.zeros_like(chosen[0][1]))
+            bundles[sum(length for length, _ in chosen), size].append(total)
+    for length in {length for length, _ in cycles}:
+        singles, pairs = bundles[length, 1], bundles[length, 2]
+        if len(singles) * len(pairs) <= most:
+            exchanges += [sign * (a - b) for a in singles for b in pairs for sign in (1, -1)]
+    for length in (1, 2, 3):
+        own = [table for size in (1, 2, 3) for table in bundles[length, size]]
+        if len(own) ** 2 <= most:
+            exchanges += [new - old for new in own for old in own]
     if not exchanges:
         return torch.zeros(0, space.n_contexts, space.vocab_size, dtype=torch.long)
     distinct = torch.stack(exchanges).unique(dim=0)

@@ -71,7 +71,11 @@ def coin_densities() -> Curves:
     curves: Curves = {}
     for tilt in TILTS:
         weights = tilted_weights(
-            ContextSpace(2, 0), coins(torch.tensor([COIN]).double()), kernels, LENGTH, tilt
+            ContextSpace(2, 0),
+            coins(torch.tensor([COIN], dtype=torch.float64)),
+            kernels,
+            LENGTH,
+            tilt,
         )
         law = weights[0] * prior
         curves[tilt] = (grid.tolist(), (law / law.sum() * len(grid)).tolist())

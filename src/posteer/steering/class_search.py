@@ -253,12 +253,13 @@ def _climb(
         counts, first, last = moves.parts_of(rows)
         return narrowed(space, ends, counts, first), first, last
 
-    if allowed is not None and problem.by_classes:
-        violations = lambda rows: allowed.class_violations(  # noqa: E731
-            space, (parts := describe(rows))[0], ends, parts[1], parts[2]
-        )
-    elif allowed is not None:
-        violations = allowed.violations
+    def of_classes(rows: Tensor) -> Tensor:
+        assert allowed is not None
+        counts, first, last = describe(rows)
+        return allowed.class_violations(space, counts, ends, first, last)
+
+    if allowed is not None:
+        violations = of_classes if problem.by_classes else allowed.violations
     found = climb(
         moves,
         describe,

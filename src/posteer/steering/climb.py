@@ -6,6 +6,7 @@ Fewer violations of what is allowed come before any utility, so a start need not
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import time
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from posteer.shapes import Float, Int
 
 Description = tuple[Tensor, Tensor, Tensor]
 """Counts of the model's order, first and last contexts: what a scorer is asked about."""
+
+CHUNK_ELEMENTS = 2**24
+"""Counts (classes x edges) that are in memory at a time."""
 
 LEAST_GAIN = 1e-12
 """Differences below it are rounding, and would let equal classes chase each other."""
@@ -120,9 +124,14 @@ class _Known:
     def _values(self, rows: Int[Tensor, "N D"]) -> list[float]:
         if len(rows) == 0:
             return []
+        entries = self.describe(rows[:1])[0].numel()
+        parts = rows.split(max(1, CHUNK_ELEMENTS // entries))
+        return [value for part in parts for value in self._values_of_part(part)]
+
+    def _values_of_part(self, rows: Int[Tensor, "N D"]) -> list[float]:
         counts, first, last = self.describe(rows)
-        key_table = torch.cat([counts.flatten(1), last[:, None]], -1).numpy()
-        keys = [key.tobytes() for key in key_table]
+        table = torch.cat([counts.flatten(1), last[:, None]], -1).numpy()
+        keys = [hashlib.blake2b(entry.tobytes(), digest_size=16).digest() for entry in table]
         fresh = {key: i for i, key in enumerate(keys) if key not in self.values}
         if fresh:
             index = torch.tensor(list(fresh.values()))

@@ -338,14 +338,26 @@ def _landscape_of_classes(
         return None
     possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
     kept = possible.nonzero().flatten()
-    values = []
+    values: list[Tensor] = []
     for rows in kept.split(part):
-        last = classes.last[rows]
-        state = exact.resume(classes.counts[rows].double(), last % space.n_contexts)
-        contexts = last % space.vocab_size**objective.order
-        law = _by_levels(model, state, len(rows), horizon)
-        values.append(objective.of_laws(law, contexts))
+        counts, last = classes.counts[rows], classes.last[rows]
+        values.append(values_of_classes(model, exact, objective, counts, last, horizon))
         _report(progress, values, len(kept))
     value = torch.cat(values)
     sizes = [classes.sizes[row] for row in kept.tolist()]
     return PromptLandscape(value, sizes, classes.prompt(int(kept[value.argmax()])))
+
+
+def values_of_classes(
+    model: SequenceModel,
+    exact: ExactModel,
+    objective: Objective,
+    counts: Int[Tensor, "K C V"],
+    last: Int[Tensor, "K"],
+    horizon: int,
+) -> Float[Tensor, "K"]:
+    """The exact J of classes, read by `model`: `exact` itself or its meter."""
+    space = exact.space
+    state = exact.resume(counts.double(), last % space.n_contexts)
+    law = _by_levels(model, state, len(counts), horizon)
+    return objective.of_laws(law, last % space.vocab_size**objective.order)

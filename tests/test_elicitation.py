@@ -59,8 +59,10 @@ def test_every_method_keeps_the_promise_of_its_record(method):
         "ppt-rb": "(samples=300,steps=40,rollout-length=50)",
         "ppt-analytic": "(samples=300,steps=40)",
         "ppt-rb-analytic": "(samples=300,steps=40)",
+        "classes": "(samples=300,rollout-length=50)",
+        "classes-analytic": "(samples=300)",
     }[method]
-    search = not method.startswith("ppt")
+    search = not method.startswith(("ppt", "classes"))
     found = elicit(
         "beta-bernoulli" if search else "exact:urn", "dyck", length=5, method=method + small
     )
@@ -77,7 +79,9 @@ def test_every_method_keeps_the_promise_of_its_record(method):
         assert record["cost"]["backward_tokens"] == 0
         sampled = 0 if method.endswith("analytic") else 300 * 49
         assert record["cost"]["bank_tokens"] == sampled
+        assert (record["certificate"] is not None) == method.startswith("classes")
         return
+    assert record["certificate"] is None
     assert record["cost"]["forward_tokens"] > 0
     assert record["cost"]["bank_tokens"] == 0
     assert (record["cost"]["backward_tokens"] > 0) == (method == "gcg" or method.endswith("-pt"))

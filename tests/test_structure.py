@@ -16,7 +16,7 @@ LAYERS = [
     ["processes"],
     ["utilities"],
     ["models", "objectives"],
-    ["problem", "prompt_classes", "training"],
+    ["problem", "prompt_classes", "allowed", "training"],
     ["latents"],
     ["evaluation"],
     ["steering", "search"],

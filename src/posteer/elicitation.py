@@ -29,7 +29,7 @@ from posteer.phases import phase, timed
 from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
 from posteer.search import exhaustive, gcg, prefixes, simple
 from posteer.spec import Spec, parse_spec
-from posteer.steering import ppt
+from posteer.steering import classes, ppt
 from posteer.utilities import Utility
 
 
@@ -45,6 +45,8 @@ METHODS: dict[str, Callable[[Spec], Method]] = {
     "ppt-rb": ppt.from_spec,
     "ppt-analytic": ppt.from_spec,
     "ppt-rb-analytic": ppt.from_spec,
+    "classes": classes.from_spec,
+    "classes-analytic": classes.from_spec,
     "gcg": gcg.from_spec,
     "coordinate": simple.coordinate_from_spec,
     "random": simple.random_from_spec,
@@ -78,8 +80,9 @@ def _opened(model: str | SequenceModel | Any, device: str) -> Any:
 def _with_bank(
     solver: Method, name: str, bank: LatentBank | str | Path, allow_mismatch: bool
 ) -> Method:
-    if not isinstance(solver, ppt.PosteriorPrefixTuning) or solver.analytic:
-        raise InputError(f"method {name} uses no bank: use ppt or ppt-rb")
+    banked = ppt.PosteriorPrefixTuning | classes.ClassSearch
+    if not isinstance(solver, banked) or solver.analytic:
+        raise InputError(f"method {name} uses no bank: use ppt, ppt-rb or classes")
     given = bank if isinstance(bank, LatentBank) else load_bank(bank)
     return replace(solver, bank=given, allow_mismatch=allow_mismatch)
 
@@ -89,9 +92,11 @@ class Elicitation:
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
     `surrogate` is what the ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
-    estimate for the hard prompt: a gap between them is utility lost in snapping.
+    estimate for the hard prompt: a gap between them is utility lost in snapping. A search over
+    classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
     `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
     and `optimum` are over all prompts of the length, None where those cannot be enumerated.
+    `certificate` is what the method itself can vouch for.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
     """
 
@@ -115,6 +120,7 @@ class Elicitation:
     optimum: float | None
     steps: int | None
     stop_reason: str | None
+    certificate: str | None
     cost: dict[str, int]
     seconds: float
     exact: bool = field(repr=False)
@@ -298,6 +304,7 @@ def _record(
         optimum=None if among is None else among.optimum,
         steps=answer.steps,
         stop_reason=answer.stop_reason,
+        certificate=answer.certificate,
         cost={
             "forward_tokens": answer.queries.forward_tokens,
             "backward_tokens": answer.queries.backward_tokens,

@@ -19,6 +19,7 @@ from torch import Tensor
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace, count_transitions, log_likelihood
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import score_classes
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.exact import ExactModel
 from posteer.models.memory import free_cached, is_out_of_memory
@@ -258,10 +259,10 @@ def estimate_from_bank(
     lifted = bank.at_order(order)
     contexts = lifted.space.suffix(prompts)
     counts = count_transitions(bank.space, prompts)
-    log_weights = log_likelihood(counts, bank.kernels).log_softmax(-1)
     if not isinstance(goal, ForwardCrossEntropy):
         means = utility_of_kernels(goal, lifted.space, lifted.kernels, horizon)
-        return (log_weights.exp() * means.T[contexts]).sum(-1)
+        return score_classes(bank.kernels, means, counts, contexts).value
+    log_weights = log_likelihood(counts, bank.kernels).log_softmax(-1)
     continuations = all_sequences(bank.space.vocab_size, horizon)
     logs = continuation_log_probabilities(lifted.space, lifted.kernels, continuations)
     mixed = [
@@ -364,14 +365,26 @@ def _landscape_of_classes(
         return None
     possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
     kept = possible.nonzero().flatten()
-    values = []
+    values: list[Tensor] = []
     for rows in kept.split(part):
-        last = classes.last[rows]
-        state = exact.resume(classes.counts[rows].double(), last % space.n_contexts)
-        contexts = last % space.vocab_size**objective.order
-        law = _by_levels(model, state, len(rows), horizon)
-        values.append(objective.of_laws(law, contexts))
+        counts, last = classes.counts[rows], classes.last[rows]
+        values.append(values_of_classes(model, exact, objective, counts, last, horizon))
         _report(progress, values, len(kept))
     value = torch.cat(values)
     sizes = [classes.sizes[row] for row in kept.tolist()]
     return PromptLandscape(value, sizes, classes.prompt(int(kept[value.argmax()])))
+
+
+def values_of_classes(
+    model: SequenceModel,
+    exact: ExactModel,
+    objective: Objective,
+    counts: Int[Tensor, "K C V"],
+    last: Int[Tensor, "K"],
+    horizon: int,
+) -> Float[Tensor, "K"]:
+    """The exact J of classes, read by `model`: `exact` itself or its meter."""
+    space = exact.space
+    state = exact.resume(counts.double(), last % space.n_contexts)
+    law = _by_levels(model, state, len(counts), horizon)
+    return objective.of_laws(law, last % space.vocab_size**objective.order)

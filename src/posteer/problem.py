@@ -78,7 +78,11 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A hard prompt and how it was found; figures that do not apply to a method are None."""
+    """A hard prompt and how it was found; figures that do not apply to a method are None.
+
+    `certificate` says what the prompt is provably best of, `candidates` holds the best prompts a
+    method knows, itself first, for trying on the model.
+    """
 
     prompt: Int[Tensor, "m"]
     queries: QueryCount
@@ -92,6 +96,8 @@ class Answer:
     pareto_k: float | None = None
     steps: int | None = None
     stop_reason: str | None = None
+    certificate: str | None = None
+    candidates: Int[Tensor, "K m"] | None = field(default=None, repr=False)
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)
     ess_history: list[float] = field(default_factory=list, repr=False)

@@ -33,6 +33,14 @@ class PromptClasses:
     def __len__(self) -> int:
         return len(self.last)
 
+    @property
+    def starts(self) -> Int[Tensor, "K"]:
+        """The first context of each class."""
+        rows = np.arange(len(self))
+        for parents, _ in reversed(self.history):
+            rows = parents[rows]
+        return torch.from_numpy(rows)
+
     def prompt(self, row: int) -> Int[Tensor, "m"]:
         """One prompt of a class, read backwards off the expansion that found it."""
         tokens: list[int] = []

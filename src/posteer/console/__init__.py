@@ -84,6 +84,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row("search", f"{sparkline(values)}  to {values[-1]:.3f}")
     if found.steps is not None:
         rows.add_row("steps", f"{found.steps} ({found.stop_reason})")
+    if found.certificate is not None:
+        rows.add_row("certificate", found.certificate)
     rows.add_row("model queries", _cost_text(found.cost))
     rows.add_row("time", f"{found.seconds:.2f} s")
     title = f"{found.utility} from {found.model} · {found.method} · horizon {found.horizon}"

@@ -18,7 +18,7 @@ from posteer.kernels import ContextSpace
 from posteer.randomness import numpy_stream
 from posteer.shapes import Bool, Float
 from posteer.steering.estimator import Estimate, IntegrandSource, estimate
-from posteer.steering.tilt import PromptKernel
+from posteer.steering.tilt import PromptKernel, Tilt
 from posteer.steering.updates import update_rule
 
 StepReport = Callable[[int, int, int], None]
@@ -81,6 +81,7 @@ def ascend(
     settings: AscentSettings,
     report: StepReport | None = None,
     first_likelihood: Float[Tensor, "B C L"] | None = None,
+    tilt: Tilt = "linear",
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
     update = update_rule(space, settings.learning_rate, settings.floor)
@@ -93,7 +94,7 @@ def ascend(
     ess: list[list[float]] = [[] for _ in active]
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = estimate(space, prompt, latents, steps, source, first_likelihood)
+        at = estimate(space, prompt, latents, steps, source, first_likelihood, tilt)
         for run, value, fraction in zip(
             active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
         ):

@@ -16,7 +16,8 @@ from torch import Tensor
 from posteer.kernels import ContextSpace, chain_matrix
 from posteer.latents.importance import normalise
 from posteer.shapes import Float, Int
-from posteer.steering.tilt import PromptKernel, log_tilt, tilt_and_score
+from posteer.steering.geometric import log_geometric_tilt, weighted_score
+from posteer.steering.tilt import PromptKernel, Tilt, log_tilt, tilt_and_score
 from posteer.utilities.base import Utility
 
 
@@ -133,18 +134,30 @@ def estimate(
     steps: int,
     source: IntegrandSource,
     first_likelihood: Float[Tensor, "B C L"] | None = None,
+    tilt: Tilt = "linear",
 ) -> Estimate:
-    """J_tilt and its gradient in A (both terms) and in rho (weights frozen, eq. grad_rho).
+    """J_tilt and its gradient in A (both terms) and in rho.
 
     The covariance needs no centred score: the centred utilities already sum to zero under the
-    weights.
+    weights. In rho the linear tilt's weights are held frozen, as the paper has it (eq. grad_rho);
+    the geometric one's are not.
     """
     integrand = source(prompt.final_context(space, steps))
-    log_w, score = tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)
+    score = None
+    if tilt == "linear":
+        log_w, score = tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)
+    else:
+        log_w = log_geometric_tilt(space, prompt, latents, steps, first_likelihood)
     weights = normalise(log_w)
     surrogate = (weights * integrand.of_prompts).sum(-1)
     centred = weights * (integrand.of_prompts - surrogate[:, None])
-    covariance = torch.einsum("bl,bcvl->bcv", centred, score)
+    through_start: Tensor | float = 0.0
+    if score is not None:
+        covariance = torch.einsum("bl,bcvl->bcv", centred, score)
+    else:
+        covariance, through_start = weighted_score(
+            space, prompt, latents, steps, centred, first_likelihood
+        )
     mean_of_contexts = torch.einsum("bl,bcl->bc", weights, integrand.of_contexts)
     through_last, initial_gradient = _last_context_gradients(space, prompt, mean_of_contexts, steps)
     return Estimate(
@@ -153,7 +166,7 @@ def estimate(
         ess_fraction=1 / (weights.square().sum(-1) * weights.shape[-1]),
         log_tilt=log_w,
         gradient=covariance + through_last,
-        initial_gradient=initial_gradient,
+        initial_gradient=initial_gradient + through_start,
     )
 
 
@@ -164,10 +177,12 @@ def surrogate_of(
     steps: int,
     source: IntegrandSource,
     first_likelihood: Float[Tensor, "B C L"] | None = None,
+    tilt: Tilt = "linear",
 ) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
     """J_tilt of a prompt kernel and its standard error, without a gradient."""
     integrand = source(prompt.final_context(space, steps))
-    weights = normalise(log_tilt(space, prompt, latents, steps, first_likelihood))
+    log_of = log_tilt if tilt == "linear" else log_geometric_tilt
+    weights = normalise(log_of(space, prompt, latents, steps, first_likelihood))
     surrogate = (weights * integrand.of_prompts).sum(-1)
     centred = weights * (integrand.of_prompts - surrogate[:, None])
     return surrogate, centred.square().sum(-1).sqrt()

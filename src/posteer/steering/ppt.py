@@ -15,31 +15,36 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from posteer.errors import InputError, require
+from posteer.errors import require
 from posteer.kernels import ContextSpace
-from posteer.latents.bank import LatentBank, draw_analytic
+from posteer.latents.bank import LatentBank
 from posteer.latents.importance import ess_fraction, pareto_k
-from posteer.latents.rollouts import DrawPlan, draw_bank
-from posteer.latents.shipped import shipped_bank
-from posteer.models.base import Metered, QueryCount
+from posteer.latents.rollouts import DrawPlan
+from posteer.models.base import QueryCount
 from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress, Step
 from posteer.randomness import torch_stream
 from posteer.shapes import Float, Int
 from posteer.spec import Spec, integer, number
 from posteer.steering.ascent import Ascent, AscentSettings, ascend, initial_prompts
+from posteer.steering.banks import (
+    BATCH_NUMBERS,
+    Banks,
+    BankSource,
+    draw_plan,
+    draw_settings,
+    require_exact_mean,
+)
 from posteer.steering.estimator import ExactMeans, IntegrandSource, SingleRollouts, surrogate_of
 from posteer.steering.snap import CandidateScore, snap
-from posteer.steering.tilt import latents_last
+from posteer.steering.tilt import Tilt, latents_last
 from posteer.utilities.base import has_exact_mean, utility_of_kernels
-
-BATCH_NUMBERS = 2**25
-"""Latent probabilities (runs x latents x contexts x vocabulary) that one batch may hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorPrefixTuning:
-    """The paper's method. `analytic` and `exact_means` select the variant.
+    """The paper's method. `analytic` and `exact_means` select the variant, `tilt` what weighs
+    the latents under a prompt kernel: the paper's linear tilt or the geometric one.
 
     Rollouts come from `bank` if given, from the bank shipped with the model if the `draw` is the
     shipped one, and are drawn otherwise. `allow_mismatch` admits a bank of another model. Ascents
@@ -52,6 +57,7 @@ class PosteriorPrefixTuning:
     bank: LatentBank | None = None
     allow_mismatch: bool = False
     ascent: AscentSettings = field(default_factory=AscentSettings)
+    tilt: Tilt = "linear"
     candidate_score: CandidateScore = "own-context"
     device: str | None = None
 
@@ -60,7 +66,10 @@ class PosteriorPrefixTuning:
         return [self._recover(solution) for solution in self.optimise(problems, progress)]
 
     def optimise(
-        self, problems: list[Problem], progress: Progress | None = None
+        self,
+        problems: list[Problem],
+        progress: Progress | None = None,
+        banks: Banks | None = None,
     ) -> list[Optimised]:
         """The continuous part alone: one optimised prompt kernel per problem."""
         require(
@@ -68,30 +77,31 @@ class PosteriorPrefixTuning:
             "problems of one batch must share their model",
         )
         for problem in problems:
-            self._require_room(problem)
+            self.latents.require_room(problem, "ppt-rb-analytic")
             if self.exact_means:
-                self._require_exact_mean(problem)
-        with phase("bank"):
-            banks = self._banks(problems, progress)
+                require_exact_mean(problem)
+        if banks is None:
+            with phase("bank"):
+                banks = self.latents.banks(problems, progress)
         groups = defaultdict(list)
         for index, problem in enumerate(problems):
             groups[problem.length, problem.horizon, problem.order].append(index)
         solutions: dict[int, Optimised] = {}
         for (_, _, order), indices in groups.items():
             space = ContextSpace(problems[0].model.space.vocab_size, order)
-            per_run = self._n_samples * space.n_contexts * space.vocab_size
+            per_run = self.latents.n_samples * space.n_contexts * space.vocab_size
             size = max(1, BATCH_NUMBERS // per_run)
             for at in range(0, len(indices), size):
                 part = indices[at : at + size]
+                own = [banks[self.latents.key(problems[i])] for i in part]
                 runs = [
-                    (problems[i], banks[self._bank_key(problems[i])][0].at_order(order))
-                    for i in part
+                    (problems[i], bank.at_order(order))
+                    for i, (bank, _) in zip(part, own, strict=True)
                 ]
-                others = [banks[self._bank_key(problems[i])][1] for i in part]
                 solved = [
                     replace(one, held_out=None if other is None else other.at_order(order))
-                    for one, other in zip(
-                        self._optimise_batch(space, runs, progress), others, strict=True
+                    for one, (_, other) in zip(
+                        self._optimise_batch(space, runs, progress), own, strict=True
                     )
                 ]
                 solutions.update(zip(part, solved, strict=True))
@@ -102,91 +112,13 @@ class PosteriorPrefixTuning:
         return self.device or "cpu"
 
     @property
-    def _n_samples(self) -> int:
-        return self.draw.n_samples if self.bank is None else len(self.bank)
-
-    def _require_room(self, problem: Problem) -> None:
-        per_latent = problem.model.space.vocab_size ** (problem.order + 1)
-        most = 2 * BATCH_NUMBERS // per_latent
-        require(
-            self._n_samples <= most,
-            f"{self._n_samples} latents of {per_latent} probabilities each do not fit: expected at "
-            f"most {most}, as in --method 'ppt-rb-analytic(samples={most})'",
-        )
-
-    def _require_exact_mean(self, problem: Problem) -> None:
-        vocab = problem.model.space.vocab_size
-        require(
-            has_exact_mean(problem.expected, vocab, problem.horizon),
-            f"{problem.utility.name} has no exact mean at horizon {problem.horizon} "
-            f"({vocab}**{problem.horizon} continuations): use --method ppt or ppt-analytic",
-        )
-
-    def _bank_key(self, problem: Problem) -> int:
-        # Published ESS varies over seeds for analytic banks and hardly for rollout banks:
-        # the former were redrawn per seed, the latter drawn once and shared.
-        return problem.seed if self.analytic else self.draw.seed
-
-    def _banks(
-        self, problems: list[Problem], progress: Progress | None
-    ) -> dict[int, tuple[LatentBank, LatentBank | None]]:
-        """By key, the bank to tune on and, where there is one, a bank held out."""
-        banks: dict[int, tuple[LatentBank, LatentBank | None]] = {}
-        for problem in problems:
-            key = self._bank_key(problem)
-            if key not in banks:
-                if self.analytic:
-                    banks[key] = self._analytic_banks(problem.model, key)
-                else:
-                    banks[key] = self._rollout_banks(problem, progress)
-        return banks
-
-    def _analytic_banks(self, model: Metered, seed: int) -> tuple[LatentBank, LatentBank]:
-        process, n = model.process, self.draw.n_samples
-        if process is None:
-            raise InputError(f"{model.name} has no known prior to draw from: use ppt or ppt-rb")
-        require(self.bank is None, "this method draws from the prior: use ppt or ppt-rb for a bank")
-        return draw_analytic(process, n, seed), draw_analytic(process, n, seed, held_out=True)
-
-    def _rollout_banks(
-        self, problem: Problem, progress: Progress | None
-    ) -> tuple[LatentBank, LatentBank | None]:
-        model, budget = problem.model, problem.max_model_tokens
-        if self.bank is not None:
-            self._require_match(model, self.bank)
-            others = (shipped_bank(model.fingerprint, kind) for kind in ("held-out", "tuning"))
-            fresh = (b for b in others if b is not None and b.origin.seed != self.bank.origin.seed)
-            return self.bank, None if self.bank.origin.context else next(fresh, None)
-        if self.draw == DrawPlan():
-            shipped = shipped_bank(model.fingerprint)
-            if shipped is not None:
-                return shipped, shipped_bank(model.fingerprint, "held-out")
-        price = self.draw.n_samples * (self.draw.rollout_length - 1)
-        if budget is not None and price > budget:
-            raise InputError(
-                f"drawing a bank takes {price:,} model tokens and the budget is {budget:,}: use "
-                "--bank, or fewer samples"
-            )
-        return draw_bank(model, self.draw, progress=progress), None
-
-    def _require_match(self, model: Metered, bank: LatentBank) -> None:
-        require(
-            bank.space == model.space,
-            f"the bank is of {bank.space.vocab_size} tokens at order {bank.space.order}: "
-            f"{model.name} has {model.space.vocab_size} at order {model.space.order}",
-        )
-        if self.allow_mismatch:
-            return
-        origin = bank.origin
-        require(
-            origin.fingerprint == model.fingerprint,
-            f"the bank was drawn from {origin.model} ({origin.fingerprint[:8]}), not from "
-            f"{model.name} ({model.fingerprint[:8]}): use --allow-mismatch to use it all the same",
-        )
-        require(
-            not origin.context,
-            f"the bank is a posterior, drawn after {len(origin.context)} observed tokens, and a "
-            "prompt starts from the prior: use --allow-mismatch to use it all the same",
+    def latents(self) -> BankSource:
+        """Where this method's latents come from."""
+        return BankSource(
+            analytic=self.analytic,
+            draw=self.draw,
+            bank=self.bank,
+            allow_mismatch=self.allow_mismatch,
         )
 
     def _optimise_batch(
@@ -208,7 +140,9 @@ class PosteriorPrefixTuning:
         firsts = [bank.first_likelihood for _, bank in runs if bank.first_likelihood is not None]
         first = torch.stack([f.T for f in firsts]).to(self._place) if firsts else None
         with phase("ascend"):
-            ascents = ascend(space, start, latents, steps, source, self.ascent, report, first)
+            ascents = ascend(
+                space, start, latents, steps, source, self.ascent, report, first, self.tilt
+            )
         spent = runs[0][0].model.queries.since(before)
         solved = []
         for row, ((problem, bank), ascent) in enumerate(zip(runs, ascents, strict=True)):
@@ -287,6 +221,7 @@ class PosteriorPrefixTuning:
             problem.length - space.order,
             source,
             None if first is None else first.T[None],
+            self.tilt,
         )
         return float(value[0]), float(error[0])
 
@@ -323,23 +258,24 @@ class Optimised:
 
 
 def from_spec(spec: Spec) -> PosteriorPrefixTuning:
-    """`ppt-rb-analytic(samples=5000,steps=5000,rate=0.1,candidate-score=own-context)`."""
+    """`ppt-rb-analytic(samples=5000,steps=5000,rate=0.1,tilt=linear)`."""
     analytic, exact_means = spec.name.endswith("-analytic"), spec.name.startswith("ppt-rb")
     settings: dict[str, Any] = {
-        "samples": 5000,
         "steps": 5000,
         "rate": 0.1,
+        "tilt": "linear",
         "candidate-score": "own-context",
         "device": None,
     }
-    if not analytic:
-        settings |= {"rollout-length": 2000, "bank-seed": 0, "unvisited": DrawPlan().unvisited}
-    given = spec.take(**settings)
-    scores = get_args(CandidateScore)
-    require(
-        given["candidate-score"] in scores,
-        f"candidate-score '{given['candidate-score']}': expected one of {', '.join(scores)}",
-    )
+    given = spec.take(**draw_settings(analytic) | settings)
+    for setting, choices in (
+        ("tilt", get_args(Tilt)),
+        ("candidate-score", get_args(CandidateScore)),
+    ):
+        require(
+            given[setting] in choices,
+            f"{setting} '{given[setting]}': expected one of {', '.join(choices)}",
+        )
     device = None if given["device"] is None else str(given["device"])
     require(
         device in (None, "cpu")
@@ -349,16 +285,12 @@ def from_spec(spec: Spec) -> PosteriorPrefixTuning:
     return PosteriorPrefixTuning(
         analytic=analytic,
         exact_means=exact_means,
-        draw=DrawPlan(
-            n_samples=integer(given["samples"], "samples"),
-            rollout_length=integer(given.get("rollout-length", 2000), "rollout-length"),
-            seed=integer(given.get("bank-seed", 0), "bank-seed"),
-            unvisited=str(given.get("unvisited", DrawPlan().unvisited)),
-        ),
+        draw=draw_plan(given),
         ascent=AscentSettings(
             max_steps=integer(given["steps"], "steps"),
             learning_rate=number(given["rate"], "rate"),
         ),
+        tilt=given["tilt"],
         candidate_score=given["candidate-score"],
         device=device,
     )

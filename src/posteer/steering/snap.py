@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace, expected_visits, log_likelihood
+from posteer.latents.hard_prompts import score_classes
 from posteer.latents.importance import normalise
 from posteer.shapes import Float, Int
 from posteer.steering.tilt import PromptKernel, latents_last, log_tilt
@@ -166,6 +167,11 @@ def score_candidates(
     first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> Float[Tensor, "K"]:
     """The surrogate of each candidate; `-inf` for one that no latent can emit."""
+    if score == "own-context":
+        last = space.suffix(candidates.tokens)
+        return score_classes(
+            kernels, means, candidates.counts, last, candidates.starts, first_likelihood
+        ).value
     steps = candidates.tokens.shape[1] - space.order
     parts = []
     rows = torch.arange(len(candidates.tokens))
@@ -179,12 +185,7 @@ def score_candidates(
             log_weights = log_likelihood(counts, kernels)
             if first_likelihood is not None:
                 log_weights = log_weights + first_likelihood.log()[:, candidates.starts[part]].T
-            last = torch.nn.functional.one_hot(
-                space.suffix(candidates.tokens[part]), space.n_contexts
-            )
-            if score == "optimum-context":
-                last = prompt.final_context(space, steps).expand(len(part), -1)
-            values = last.double() @ means.T
+            values = prompt.final_context(space, steps).expand(len(part), -1) @ means.T
         possible = (log_weights > -torch.inf).any(-1)
         estimates = (normalise(log_weights) * values).sum(-1)
         parts.append(torch.where(possible, estimates, -torch.inf))

@@ -14,6 +14,7 @@ Latents run along the *last* axis here (`[B, C, V, L]`), so each operation is on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +24,10 @@ from posteer.shapes import Float
 
 CHUNK_ELEMENTS = 2**24
 """Working-set size, in numbers, above which the latents are processed in parts."""
+
+Tilt = Literal["linear", "geometric"]
+"""linear: the mean likelihood of the kernel's prompts, this file. geometric: the exponential of
+their mean log-likelihood, geometric.py. docs/TILTS.md compares them."""
 
 SAFE_SCALE = 1e-100
 """Rows of a power are rescaled once one sums to less, so that no product comes near underflow."""

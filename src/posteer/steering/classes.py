@@ -1,0 +1,213 @@
+"""Hard prompts by search over classes of prompts, scored by a bank: no kernel, no snapping.
+
+classes           latents by rolling the model out: shipped, given or drawn
+classes-analytic  latents from the prior, redrawn per seed
+
+Where the classes of a length are few, the answer is the bank's optimum, and says so. Elsewhere it
+is the best local optimum met from the snapped prompts of a geometric ascent and from random ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from posteer.allowed import AllowedPrompts, parse_allowed
+from posteer.errors import require
+from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import BankScorer, score_classes
+from posteer.latents.importance import pareto_k
+from posteer.latents.rollouts import DrawPlan
+from posteer.models.base import QueryCount
+from posteer.problem import Answer, Problem, Progress
+from posteer.prompt_classes import PromptClasses
+from posteer.shapes import Int
+from posteer.spec import Spec, integer
+from posteer.steering.ascent import AscentSettings
+from posteer.steering.banks import Banks, BankSource, draw_plan, draw_settings, require_exact_mean
+from posteer.steering.class_search import (
+    BestClasses,
+    ClassProblem,
+    SearchSettings,
+    search_classes,
+)
+from posteer.steering.ppt import Optimised, PosteriorPrefixTuning
+from posteer.steering.snap import propose
+
+SNAPPED_STARTS = 4
+"""How many snapped prompts of an ascent a local search starts from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSearch:
+    """The best prompts by a bank's estimate of hard prompts.
+
+    `allowed` restricts them, as conditions or as their text form. `ascent` is that of the
+    geometric tilt, which local searches start from.
+    """
+
+    analytic: bool
+    draw: DrawPlan = field(default_factory=DrawPlan)
+    bank: LatentBank | None = None
+    allow_mismatch: bool = False
+    search: SearchSettings = field(default_factory=SearchSettings)
+    ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))
+    allowed: AllowedPrompts | str | None = None
+
+    @property
+    def latents(self) -> BankSource:
+        """Where this method's latents come from."""
+        return BankSource(
+            analytic=self.analytic,
+            draw=self.draw,
+            bank=self.bank,
+            allow_mismatch=self.allow_mismatch,
+        )
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        """Problems share banks, enumerations and, where they climb, one batch of ascents."""
+        require(
+            len({id(problem.model) for problem in problems}) == 1,
+            "problems of one batch must share their model",
+        )
+        for problem in problems:
+            self.latents.require_room(problem, "classes-analytic")
+            require_exact_mean(problem)
+        banks = self.latents.banks(problems, progress)
+        before = replace(problems[0].model.queries)
+        asked = [self._class_problem(problem) for problem in problems]
+        enumerated: dict[tuple[int, int], PromptClasses | None] = {}
+        for one in asked:
+            key = (one.length, one.ends.order)
+            if key not in enumerated:
+                enumerated[key] = one.enumerate(self.search.limit)
+        climbing = [
+            index
+            for index, one in enumerate(asked)
+            if enumerated[one.length, one.ends.order] is None
+            and not one.few_prompts(self.search.limit)
+        ]
+        starts = self._starts(problems, climbing, banks, progress)
+        found = []
+        for index, (problem, one) in enumerate(zip(problems, asked, strict=True)):
+            bank, held_out = banks[self.latents.key(problem)]
+            scorer = BankScorer.of(bank, problem)
+            best = search_classes(
+                one,
+                scorer,
+                self.search,
+                problem.seed,
+                starts.get(index),
+                enumerated[one.length, one.ends.order],
+                progress,
+            )
+            found.append((problem, bank, held_out, scorer, best))
+            if progress is not None:
+                progress("searching classes", index + 1, len(problems))
+        queries = problems[0].model.queries.since(before)
+        return [_answer(*one, queries) for one in found]
+
+    def _starts(
+        self,
+        problems: list[Problem],
+        climbing: list[int],
+        banks: Banks,
+        progress: Progress | None,
+    ) -> dict[int, Int[Tensor, "R m"]]:
+        """The best snapped prompts of a geometric ascent, for the problems that climb."""
+        if not climbing:
+            return {}
+        ascents = PosteriorPrefixTuning(
+            analytic=self.analytic,
+            exact_means=True,
+            draw=self.draw,
+            bank=self.bank,
+            allow_mismatch=self.allow_mismatch,
+            ascent=self.ascent,
+            tilt="geometric",
+        ).optimise([problems[index] for index in climbing], progress, banks)
+        return {
+            index: _best_snapped(solution)
+            for index, solution in zip(climbing, ascents, strict=True)
+        }
+
+    def _class_problem(self, problem: Problem) -> ClassProblem:
+        space, allowed = problem.model.space, self.allowed
+        if isinstance(allowed, str):
+            allowed = parse_allowed(allowed, space.vocab_size)
+        require(
+            allowed is None or allowed.vocab_size == space.vocab_size,
+            f"allowed prompts are over {allowed.vocab_size if allowed else 0} tokens: "
+            f"{problem.model.name} has {space.vocab_size}",
+        )
+        return ClassProblem(space, problem.length, problem.utility.order, allowed)
+
+
+def _best_snapped(solution: Optimised) -> Int[Tensor, "R m"]:
+    space, bank = solution.space, solution.bank
+    near = propose(space, solution.ascent.prompt, solution.problem.length)
+    last = space.suffix(near.tokens)
+    scores = score_classes(
+        bank.kernels, solution.means, near.counts, last, near.starts, bank.first_likelihood
+    )
+    return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]]
+
+
+def _answer(
+    problem: Problem,
+    bank: LatentBank,
+    held_out: LatentBank | None,
+    scorer: BankScorer,
+    found: BestClasses,
+    queries: QueryCount,
+) -> Answer:
+    """The best prompt, with what the bank and one it was not chosen on make of it."""
+    other = None
+    if held_out is not None:
+        first = torch.zeros(1, dtype=torch.long)  # a bank reads no more of it than the counts
+        other = BankScorer.of(held_out, problem)(found.counts[:1], first, found.last[:1])
+    return Answer(
+        prompt=found.prompts[0],
+        queries=queries,
+        bank_tokens=bank.tokens,
+        surrogate=float(found.scores.value[0]),
+        surrogate_standard_error=float(found.scores.standard_error[0]),
+        held_out_surrogate=None if other is None else float(other.value[0]),
+        held_out_standard_error=None if other is None else float(other.standard_error[0]),
+        ess_fraction=float(found.scores.ess_fraction[0]),
+        pareto_k=pareto_k(scorer.log_weights(found.counts[0])),
+        steps=len(found.history),
+        stop_reason=found.stop_reason,
+        certificate=found.certificate,
+        candidates=found.prompts,
+        history=found.history,
+    )
+
+
+def from_spec(spec: Spec) -> ClassSearch:
+    """`classes-analytic(samples=5000,keep=10,restarts=8,limit=50000,allowed=first=0;ban=11|000)`."""
+    analytic = spec.name.endswith("-analytic")
+    defaults = SearchSettings()
+    given = spec.take(
+        **draw_settings(analytic),
+        keep=defaults.keep,
+        limit=defaults.limit,
+        restarts=defaults.restarts,
+        rounds=defaults.max_rounds,
+        steps=500,
+        allowed=None,
+    )
+    return ClassSearch(
+        analytic=analytic,
+        draw=draw_plan(given),
+        search=SearchSettings(
+            keep=integer(given["keep"], "keep"),
+            limit=integer(given["limit"], "limit"),
+            restarts=integer(given["restarts"], "restarts"),
+            max_rounds=integer(given["rounds"], "rounds"),
+        ),
+        ascent=AscentSettings(max_steps=integer(given["steps"], "steps")),
+        allowed=given["allowed"],
+    )

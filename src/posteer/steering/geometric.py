@@ -1,0 +1,112 @@
+"""The geometric tilt: the likelihood of the *expected* counts (docs/TILTS.md).
+
+`log W(kernel; A, rho) = sum_cv E[T(c, v)] log kernel(v | c) + sum_c rho(c) log first(c)`, the mean
+of the log-likelihood over the prompts of `kappa = (A, rho)` where the linear tilt is the log of the
+mean likelihood. `E[T(c, v)] = visits(c) A(c, v)` over `n = length - order` steps.
+
+It is linear in the log-kernels, so neither the tilt nor its score ever runs the chain per latent:
+latents meet it in one product, and a weighted sum of scores is the score of the weighted sum of
+log-kernels, one `[C, V]` table.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import Tensor
+
+from posteer.kernels import ContextSpace, chain_matrix
+from posteer.shapes import Float
+from posteer.steering.tilt import PromptKernel
+
+LEAST_PROBABILITY = sys.float_info.min
+"""What a latent's exact zero counts as: exp(-708).
+
+A kernel inside the simplex expects a little of every transition, so one zero of a counted latent
+would silence it at every step of an ascent and bring it back only in the corner. So held, a zero
+costs 708 nats per expected count: nothing where the count vanishes, all of the weight (to double
+precision) at one whole count."""
+
+
+def log_kernels(latents: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Logarithms of probabilities, zeros held at the least one."""
+    return latents.clamp(min=LEAST_PROBABILITY).log()
+
+
+def expected_counts(
+    space: ContextSpace, prompt: PromptKernel, steps: int
+) -> Float[Tensor, "B C V"]:
+    """E[T(c, v)]: how often a prompt is expected to emit each token from each context.
+
+    The corner of `[[T, 1], [0, 1]]^n` is `sum_t T^t`, all visits in log2(n) products.
+    """
+    matrix = chain_matrix(space, prompt.transitions)
+    one = torch.eye(space.n_contexts, dtype=matrix.dtype, device=matrix.device).expand_as(matrix)
+    top = torch.cat([matrix, one], -1)
+    bottom = torch.cat([torch.zeros_like(matrix), one], -1)
+    power = torch.linalg.matrix_power(torch.cat([top, bottom], -2), steps)
+    corner = power[:, : space.n_contexts, space.n_contexts :]
+    visits = (prompt.initial[:, None] @ corner).squeeze(1)
+    return visits[..., None] * prompt.transitions
+
+
+def log_geometric_tilt(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    steps: int,
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
+) -> Float[Tensor, "B L"]:
+    """`log W` of every run and latent."""
+    counts = expected_counts(space, prompt, steps)
+    log_w = torch.einsum("bcv,bcvl->bl", counts, log_kernels(latents))
+    if first_likelihood is not None:
+        log_w = log_w + torch.einsum("bc,bcl->bl", prompt.initial, log_kernels(first_likelihood))
+    return log_w
+
+
+def score_of_rewards(
+    space: ContextSpace, prompt: PromptKernel, rewards: Float[Tensor, "B C V"], steps: int
+) -> tuple[Float[Tensor, "B C V"], Float[Tensor, "B C"]]:
+    """Gradients in A and in rho of `sum_cv E[T(c, v)] rewards(c, v)`.
+
+    A unit of A(c, v) earns the reward on every visit of `c`, and whatever follows from the context
+    it leads to. With `r(c) = sum_v A(c, v) rewards(c, v)`, one power
+
+        [[T, r, 0], [0, 1, rho^T], [0, 0, T]]^n
+
+    holds all that: in its middle column `sum_{j<n} T^j r` (what each start earns), in its middle
+    row `sum_{t<n} rho^T T^t` (the visits), and in its corner `sum_{j+t<=n-2} T^j r rho^T T^t`,
+    whose entry `(c', c)` is what follows from moving from `c` to `c'`.
+    """
+    matrix = chain_matrix(space, prompt.transitions)
+    n_contexts = space.n_contexts
+    block = matrix.new_zeros(len(matrix), 2 * n_contexts + 1, 2 * n_contexts + 1)
+    block[:, :n_contexts, :n_contexts] = matrix
+    block[:, :n_contexts, n_contexts] = (prompt.transitions * rewards).sum(-1)
+    block[:, n_contexts, n_contexts] = 1.0
+    block[:, n_contexts, n_contexts + 1 :] = prompt.initial
+    block[:, n_contexts + 1 :, n_contexts + 1 :] = matrix
+    power = torch.linalg.matrix_power(block, steps)
+    visits = power[:, n_contexts, n_contexts + 1 :]
+    corner = power[:, :n_contexts, n_contexts + 1 :].transpose(1, 2)
+    index = space.next_context.to(corner.device).expand(len(corner), -1, -1)
+    of_transitions = visits[..., None] * rewards + corner.gather(2, index)
+    return of_transitions, power[:, :n_contexts, n_contexts]
+
+
+def weighted_score(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    steps: int,
+    weights: Float[Tensor, "B L"],
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
+) -> tuple[Float[Tensor, "B C V"], Float[Tensor, "B C"]]:
+    """`sum_l weights_l d log W_l / d (A, rho)`."""
+    rewards = torch.einsum("bl,bcvl->bcv", weights, log_kernels(latents))
+    of_transitions, of_initial = score_of_rewards(space, prompt, rewards, steps)
+    if first_likelihood is not None:
+        of_initial = of_initial + torch.einsum("bl,bcl->bc", weights, log_kernels(first_likelihood))
+    return of_transitions, of_initial

@@ -1,0 +1,143 @@
+"""Allowed prompts: against plain Python on every prompt, and refusals that name what is wrong."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import sequences
+
+from posteer.allowed import EXAMPLE, AllowedPrompts, parse_allowed
+from posteer.errors import InputError
+from posteer.kernels import ContextSpace, count_transitions
+from posteer.utilities.base import all_sequences
+
+
+def says(text, prompt):
+    """The text form read a second time, for vocabularies of up to ten symbols."""
+    word = "".join(map(str, prompt))
+    for part in filter(None, text.replace(" ", "").split(";")):
+        if part.startswith("first="):
+            ok = word.startswith(part[6:])
+        elif part.startswith("last="):
+            ok = word.endswith(part[5:])
+        elif part.startswith("ban="):
+            ok = not any(gram in word for gram in part[4:].replace("|", ",").split(","))
+        elif part.startswith("position("):
+            number, _, tokens = part[9:].partition(")=")
+            at = int(number) - 1 if int(number) > 0 else int(number)
+            ok = word[at] in tokens.replace("|", ",").split(",")
+        else:
+            token, _, rest = part[6:].partition(")")
+            n = word.count(token)
+            bound = int(rest.lstrip("<>="))
+            ok = n <= bound if rest[0] == "<" else n >= bound if rest[0] == ">" else n == bound
+        if not ok:
+            return False
+    return True
+
+
+CASES = [
+    (2, 6, "first=0;last=1;ban=11,000;count(1)<=3;position(3)=0|1"),
+    (2, 6, "first=01; last=10"),
+    (2, 5, "position(-1)=0;position(2)=1;count(0)>=2"),
+    (2, 6, "count(1)=3;ban=0101"),
+    (3, 5, "ban=00|11|22;count(2)>=1;count(0)<=2"),
+    (3, 4, "position(1)=0,2;last=12"),
+    (3, 4, ""),
+]
+
+
+@pytest.mark.parametrize(("vocab", "length", "text"), CASES)
+def test_every_prompt_against_reading_the_conditions_as_text(vocab, length, text):
+    allowed = parse_allowed(text, vocab)
+    prompts = all_sequences(vocab, length)
+    found = allowed.allows(prompts).tolist()
+    expected = [says(text, prompt) for prompt in sequences(vocab, length)]
+    assert found == expected
+    assert any(expected), "a case that allows nothing shows nothing"
+    mask = allowed.token_mask(length)
+    inside = mask[torch.arange(length), prompts].all(-1)
+    assert bool(inside[torch.tensor(expected)].all())
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize(("vocab", "length", "text"), CASES)
+def test_classes_violate_as_their_prompts_do_where_counts_decide(vocab, length, text, order):
+    allowed = parse_allowed(text, vocab)
+    long = max([0, *(len(gram) for gram in allowed.banned)])
+    assert allowed.decided_by_counts(order) == (long <= order + 1 and not allowed.positions)
+    if not allowed.decided_by_counts(order):
+        return
+    space = ContextSpace(vocab, order)
+    ends = ContextSpace(vocab, allowed.context_order(order))
+    prompts = all_sequences(vocab, length)
+    found = allowed.class_violations(
+        space,
+        count_transitions(space, prompts).long(),
+        ends,
+        ends.encode(prompts[:, : ends.order]),
+        ends.suffix(prompts),
+    )
+    assert torch.equal(found, allowed.violations(prompts))
+
+
+def test_a_predicate_sees_each_prompt():
+    palindrome = AllowedPrompts(vocab_size=2, predicate=lambda prompt: prompt == prompt[::-1])
+    found = palindrome.allows(all_sequences(2, 4)).sum()
+    assert int(found) == 4
+    assert not palindrome.decided_by_counts(5)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 14), min_size=1, max_size=4))
+def test_large_vocabularies_write_tokens_with_dots(gram):
+    text = ".".join(map(str, gram))
+    allowed = parse_allowed(f"ban={text}", 15)
+    assert allowed.banned == (tuple(gram),)
+    prompt = torch.tensor([[3, *gram, 3]])
+    assert int(allowed.violations(prompt)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("start=0", "cannot read 'start=0', expected such as first=0;last=1"),
+        ("first", "cannot read 'first'"),
+        ("first=2", "token 2: expected 0 to 1"),
+        ("first=a", "'a' is not a row of tokens"),
+        ("first=0;first=1", "'first' is given twice"),
+        ("first=0,1", "expected one row of tokens"),
+        ("first<=0", "only counts are compared"),
+        ("count=3", r"expected count\(number\)"),
+        ("ban(2)=11", "expected ban="),
+        ("count(1)<=x", "expected a whole number"),
+        ("count(7)<=2", "token 7: expected 0 to 1"),
+        ("count(1)<=2;count(1)>=3", "at least 3 and at most 2 cannot both hold"),
+        ("position(0)=1", "positions count from 1"),
+        ("position(2)=11", "expected tokens"),
+        ("ban=11,", "'' is not a row of tokens"),
+    ],
+)
+def test_bad_conditions_are_refused(text, complaint):
+    with pytest.raises(InputError, match=complaint):
+        parse_allowed(text, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("position(9)=1", "position 9: the prompt has 4 tokens"),
+        ("first=00000", "position 5: the prompt has 4 tokens"),
+        ("first=0;position(1)=1", "no token is allowed at position 1"),
+        ("first=00;last=111", "no token is allowed at position 2"),
+        ("count(1)>=5", "the counts ask for 5 tokens"),
+    ],
+)
+def test_conditions_that_no_prompt_of_a_length_can_meet(text, complaint):
+    allowed = parse_allowed(text, 2)
+    with pytest.raises(InputError, match=complaint):
+        allowed.token_mask(4)
+
+
+def test_the_example_of_the_error_message_is_one():
+    assert parse_allowed(EXAMPLE, 2).bounds == ((1, 0, 10),)

@@ -54,7 +54,7 @@ def setup(model, utility, length, samples=400, seed=0):
 def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, length, search):
     """Enumerated or climbed, the answer is the argmax of the estimate over all V**m prompts."""
     metered, goal, bank, problem = setup(model, utility, length)
-    (answer,) = open_method(f"classes-analytic(samples=400{search})").solve([problem])
+    (answer,) = open_method(f"classes-analytic(samples=400,estimator=importance{search})").solve([problem])
     prompts = all_sequences(metered.space.vocab_size, length)
     values = estimate_from_bank(bank, goal, prompts, 4)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)
@@ -94,8 +94,8 @@ def test_local_search_finds_the_enumerated_optimum_at_length_fifty():
     """The urn has 2,452 classes at length 50: the climb must not miss the best of them."""
     utilities = ["dyck", "frequency(0.3)", "frequency(0.7)"]
     utilities += [f"reverse-xent({t})" for t in ("sym-0.1", "sym-0.7", "dir-2", "dir-4", "dir-7")]
-    every = "classes-analytic(samples=1000)"
-    climb = "classes-analytic(samples=1000,limit=0,steps=100)"
+    every = "classes-analytic(samples=1000,estimator=importance)"
+    climb = "classes-analytic(samples=1000,estimator=importance,limit=0,steps=100)"
     whole = elicit_many("exact:urn", utilities, length=50, method=every)
     local = elicit_many("exact:urn", utilities, length=50, method=climb)
     for best, found in zip(whole, local, strict=True):
@@ -177,7 +177,7 @@ ALLOWED = [
 def test_the_best_allowed_prompt(model, utility, length, text, search):
     metered, goal, bank, problem = setup(model, utility, length)
     setting = text.replace(",", "|")
-    method = open_method(f"classes-analytic(samples=400,allowed={setting}{search})")
+    method = open_method(f"classes-analytic(samples=400,estimator=importance,allowed={setting}{search})")
     (answer,) = method.solve([problem])
     prompts = all_sequences(metered.space.vocab_size, length)
     kept = torch.tensor([says(text, prompt) for prompt in prompts.tolist()])
@@ -235,7 +235,8 @@ def test_conditions_of_another_vocabulary_are_refused():
 
 def test_latents_that_can_emit_nothing():
     model = Metered(open_model("exact:coins(0.2,0.7)"))
-    scorer = lambda counts, first, last: HardScores(  # noqa: E731
+    scorer = lambda counts, first, last: HardScores.of(  # noqa: E731
+        "mine",
         torch.full((len(counts),), -math.inf).double(),
         torch.zeros(len(counts)).double(),
         torch.zeros(len(counts)).double(),

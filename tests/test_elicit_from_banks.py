@@ -28,7 +28,7 @@ def test_shipped_banks_belong_to_the_shipped_models(name):
 
 def test_trained_models_are_steered_from_their_shipped_bank():
     found = elicit("urn", "dyck", length=6)
-    assert found.method == "ppt-rb"
+    assert found.method == "classes"
     assert found.prompt == [0, 1, 0, 1, 0, 1]
     assert found.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 9_995_000}
     error = math.hypot(found.surrogate_standard_error, found.held_out_standard_error)
@@ -89,7 +89,7 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
     path = tmp_path / "bank.safetensors"
     bank = posteer.sample("exact:urn", rollouts=300, length=100, out=path)
     found = elicit("exact:urn", "dyck", length=5, bank=path)
-    assert found.method == "ppt-rb"
+    assert found.method == "classes"
     assert found.cost["bank_tokens"] == 300 * 99
     assert found.held_out_surrogate is None
     same = elicit("exact:urn", "dyck", length=5, bank=bank, method="ppt-rb")
@@ -115,13 +115,19 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
 
 
 def test_the_default_method_fits_the_model():
-    from posteer.elicitation import default_method
+    from posteer.automatic import choose_method
+    from posteer.utilities import open_utility
+
+    def default_method(model):
+        goal = open_utility("dyck", model.space)
+        return choose_method(Metered(model), [goal], 6, 4)[0]
+
     from posteer.models import FunctionModel
 
-    assert default_method(posteer.load("urn")) == "ppt-rb"
-    assert default_method(posteer.open_model("exact:urn")) == "ppt-rb-analytic"
+    assert default_method(posteer.load("urn")) == "classes"
+    assert default_method(posteer.open_model("exact:urn")) == "classes-analytic"
     unknown = FunctionModel(lambda tokens: None, vocab_size=2, order=0)
-    assert default_method(unknown) == "ppt-rb"
+    assert default_method(unknown) == "classes"
 
 
 @pytest.mark.parametrize(

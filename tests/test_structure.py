@@ -20,6 +20,7 @@ LAYERS = [
     ["latents"],
     ["evaluation"],
     ["steering", "search"],
+    ["automatic", "verification"],
     ["elicitation"],
     ["comparison"],
     ["figures"],

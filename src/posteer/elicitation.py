@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from posteer.automatic import Auto
 from posteer.errors import InputError, require
 from posteer.evaluation import (
     Evaluation,
@@ -22,7 +23,6 @@ from posteer.evaluation import (
 )
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.sampling import pick_device
-from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.objectives import open_goal
 from posteer.phases import phase, timed
@@ -31,6 +31,7 @@ from posteer.search import exhaustive, gcg, prefixes, simple
 from posteer.spec import Spec, parse_spec
 from posteer.steering import classes, ppt
 from posteer.utilities import Utility
+from posteer.verification import verify as verify_answer
 
 
 @runtime_checkable
@@ -40,7 +41,13 @@ class Method(Protocol):
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]: ...
 
 
+def _auto(spec: Spec) -> Auto:
+    spec.take()
+    return Auto(open_method=open_method)
+
+
 METHODS: dict[str, Callable[[Spec], Method]] = {
+    "auto": _auto,
     "ppt": ppt.from_spec,
     "ppt-rb": ppt.from_spec,
     "ppt-analytic": ppt.from_spec,
@@ -58,19 +65,16 @@ METHODS: dict[str, Callable[[Spec], Method]] = {
 }
 
 
+BANKED = ppt.PosteriorPrefixTuning | classes.ClassSearch | Auto
+"""Methods that work on latents: a bank can be given to them, unless they are analytic."""
+
+
 def open_method(text: str) -> Method:
     """A method by name, with settings if any: `ppt-rb`, `ppt(samples=2000,steps=500)`."""
     spec = parse_spec(text)
     if spec.name not in METHODS:
         raise InputError(f"unknown method '{spec.name}': expected one of {', '.join(METHODS)}")
     return METHODS[spec.name](spec)
-
-
-def default_method(model: SequenceModel, bank: object = None) -> str:
-    """What is used when nothing is asked for."""
-    if bank is not None or model.process is None or shipped_bank(model.fingerprint) is not None:
-        return "ppt-rb"
-    return "ppt-rb-analytic"
 
 
 def _opened(model: str | SequenceModel | Any, device: str) -> Any:
@@ -80,8 +84,7 @@ def _opened(model: str | SequenceModel | Any, device: str) -> Any:
 def _with_bank(
     solver: Method, name: str, bank: LatentBank | str | Path, allow_mismatch: bool
 ) -> Method:
-    banked = ppt.PosteriorPrefixTuning | classes.ClassSearch
-    if not isinstance(solver, banked) or solver.analytic:
+    if not isinstance(solver, BANKED) or solver.analytic:
         raise InputError(f"method {name} uses no bank: use ppt, ppt-rb or classes")
     given = bank if isinstance(bank, LatentBank) else load_bank(bank)
     return replace(solver, bank=given, allow_mismatch=allow_mismatch)
@@ -96,7 +99,8 @@ class Elicitation:
     classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
     `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
     and `optimum` are over all prompts of the length, None where those cannot be enumerated.
-    `certificate` is what the method itself can vouch for.
+    `certificate` is what the method itself can vouch for, `estimator` what it scored prompts by and
+    why, `verified` what asking the model about its candidates gave, `choice` why this method.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
     """
 
@@ -121,6 +125,9 @@ class Elicitation:
     steps: int | None
     stop_reason: str | None
     certificate: str | None
+    estimator: str | None
+    verified: str | None
+    choice: str | None
     cost: dict[str, int]
     seconds: float
     exact: bool = field(repr=False)
@@ -157,13 +164,14 @@ def elicit(
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
     max_model_tokens: int | None = None,
+    verify: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Elicitation:
     """Find a hard prompt that steers a model, which runs on `device` if it is a network.
 
-    Without a method: `ppt-rb` for a model that ships with a bank or if one is given, else
-    `ppt-rb-analytic` if the model's prior is known.
+    Without a method it is chosen by what is known of the model and the goal (`auto`). With `verify`
+    the model itself is asked about so many of the best candidates, and that is charged.
 
     >>> elicit("exact:urn", "dyck", length=6).prompt
     [0, 1, 0, 1, 0, 1]
@@ -178,6 +186,7 @@ def elicit(
         bank=bank,
         allow_mismatch=allow_mismatch,
         max_model_tokens=max_model_tokens,
+        verify=verify,
         device=device,
         progress=progress,
     )[0]
@@ -194,6 +203,7 @@ def elicit_many(
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
     max_model_tokens: int | None = None,
+    verify: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> list[Elicitation]:
@@ -208,6 +218,7 @@ def elicit_many(
         bank=bank,
         allow_mismatch=allow_mismatch,
         max_model_tokens=max_model_tokens,
+        verify=verify,
         device=pick_device(device),
         progress=progress,
     )
@@ -223,6 +234,7 @@ def elicit_batch(
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
     max_model_tokens: int | None = None,
+    verify: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> list[Elicitation]:
@@ -234,15 +246,16 @@ def elicit_batch(
         Problem(metered, goals[_key(utility)], length, horizon, seed, max_model_tokens)
         for utility, seed in runs
     ]
-    method = default_method(metered, bank) if method is None else method
+    method = "auto" if method is None else method
     solver = open_method(method) if isinstance(method, str) else method
     if bank is not None:
         solver = _with_bank(solver, str(method), bank, allow_mismatch)
-    if isinstance(solver, ppt.PosteriorPrefixTuning) and solver.device is None:
+    if isinstance(solver, ppt.PosteriorPrefixTuning | Auto) and solver.device is None:
         solver = replace(solver, device=device)
     with timed() as phases:
         started = time.perf_counter()
         answers = solver.solve(problems, progress)
+        answers = [verify_answer(*one, verify) for one in zip(problems, answers, strict=True)]
         seconds = (time.perf_counter() - started) / len(problems)
         with phase("rank"):
             fields = landscapes(metered.inner, list(goals.values()), length, horizon, progress)
@@ -305,6 +318,9 @@ def _record(
         steps=answer.steps,
         stop_reason=answer.stop_reason,
         certificate=answer.certificate,
+        estimator=answer.estimator,
+        verified=answer.verified,
+        choice=answer.choice,
         cost={
             "forward_tokens": answer.queries.forward_tokens,
             "backward_tokens": answer.queries.backward_tokens,

@@ -97,6 +97,9 @@ class Answer:
     steps: int | None = None
     stop_reason: str | None = None
     certificate: str | None = None
+    estimator: str | None = None
+    verified: str | None = None
+    choice: str | None = None
     candidates: Int[Tensor, "K m"] | None = field(default=None, repr=False)
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)

@@ -53,11 +53,10 @@ def elicit(
     method: Annotated[
         str | None,
         Parameter(
-            help="ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, gcg, coordinate, beam, random, "
-            "simplex-pt, real-pt, soft-pt or exhaustive; by default ppt-rb for a model with a "
-            "bank, else ppt-rb-analytic."
+            help="auto, classes, classes-analytic, ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, "
+            "gcg, coordinate, beam, random, simplex-pt, real-pt, soft-pt or exhaustive."
         ),
-    ] = None,
+    ] = "auto",
     seed: Annotated[
         int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
     ] = 0,
@@ -68,6 +67,9 @@ def elicit(
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
     ] = False,
     max_model_tokens: Budget = None,
+    verify: Annotated[
+        int, Parameter(help="Ask the model itself about so many of the best candidates.")
+    ] = 0,
     device: Device = "auto",
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
@@ -86,6 +88,7 @@ def elicit(
             bank=bank,
             allow_mismatch=allow_mismatch,
             max_model_tokens=max_model_tokens,
+            verify=verify,
             device=device,
             progress=progress,
         )

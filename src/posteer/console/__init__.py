@@ -75,7 +75,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     if found.ess_fraction is not None:
         rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
     if found.pareto_k is not None:
-        rows.add_row("Pareto k-hat", _k_text(found.pareto_k))
+        plain = found.estimator is None or found.estimator.startswith(("importance", "psis"))
+        rows.add_row("Pareto k-hat", _k_text(found.pareto_k, plain))
     if found.surrogate_history:
         low, high = min(found.surrogate_history), max(found.surrogate_history)
         rows.add_row("ascent", f"{sparkline(found.surrogate_history)}  {low:.3f} to {high:.3f}")
@@ -84,6 +85,11 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row("search", f"{sparkline(values)}  to {values[-1]:.3f}")
     if found.steps is not None:
         rows.add_row("steps", f"{found.steps} ({found.stop_reason})")
+    for label, text in (("method", found.choice), ("estimator", found.estimator)):
+        if text is not None:
+            rows.add_row(label, Text(text))
+    if found.verified is not None:
+        rows.add_row("verified", found.verified)
     if found.certificate is not None:
         rows.add_row("certificate", found.certificate)
     rows.add_row("model queries", _cost_text(found.cost))
@@ -157,9 +163,11 @@ def _ess_verdict(fraction: float) -> str:
     return "" if fraction >= 0.01 else "  [red]low: the bank hardly covers this posterior[/red]"
 
 
-def _k_text(value: float) -> str:
+def _k_text(value: float, used: bool) -> str:
     if math.isnan(value):
         return "not enough distinct weights to say"
+    if not used:
+        return f"{value:.2f} of plain weights, which are not used"
     if value > 0.7:
         return f"{value:.2f}  [red]above 0.7: do not trust the surrogate[/red]"
     return f"{value:.2f} (below 0.7 is good)"

@@ -13,7 +13,7 @@ of all classes for the same bank.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class ExactScorer:
                 for some, ends in zip(counts.split(PART), last.split(PART), strict=True)
             ]
         )
-        return HardScores(value, torch.zeros_like(value), torch.ones_like(value))
+        return HardScores.of("exact", value, torch.zeros_like(value), torch.ones_like(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class CautiousScorer:
         scores = self.bank(counts, first, last)
         ess = scores.ess_fraction * len(self.bank.kernels)
         doubt = self.caution * self.bank.means.std() / ess.sqrt()
-        return HardScores(scores.value - doubt, scores.standard_error, scores.ess_fraction)
+        return replace(scores, value=scores.value - doubt)
 
 
 def _asked(process: str, utility: str, length: int) -> tuple[ExactModel, Problem, ClassProblem]:

@@ -31,11 +31,50 @@ CHUNK_ELEMENTS = 2**22
 
 @dataclass(frozen=True, eq=False)
 class HardScores:
-    """Estimates of J for classes of prompts; `-inf` for a class that no latent can emit."""
+    """The expected utility of each prompt and how far it can be trusted; `nan` where unknown.
+
+    `used[k]` indexes `estimators`. A prompt that no latent can emit has value `-inf`.
+    """
 
     value: Float[Tensor, "K"]
     standard_error: Float[Tensor, "K"]
     ess_fraction: Float[Tensor, "K"]
+    pareto_k: Float[Tensor, "K"]
+    used: Int[Tensor, "K"]
+    estimators: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        value: Float[Tensor, "K"],
+        standard_error: Float[Tensor, "K"],
+        ess_fraction: Float[Tensor, "K"] | None = None,
+        pareto_k: Float[Tensor, "K"] | None = None,
+    ) -> HardScores:
+        """Scores that all come from one estimator."""
+        unknown = torch.full_like(value, torch.nan)
+        return cls(
+            value,
+            standard_error,
+            unknown if ess_fraction is None else ess_fraction,
+            unknown if pareto_k is None else pareto_k,
+            torch.zeros(len(value), dtype=torch.long),
+            (name,),
+        )
+
+    def select(self, rows: Int[Tensor, "R"]) -> HardScores:
+        return HardScores(
+            self.value[rows],
+            self.standard_error[rows],
+            self.ess_fraction[rows],
+            self.pareto_k[rows],
+            self.used[rows],
+            self.estimators,
+        )
+
+    def used_names(self) -> list[str]:
+        return [self.estimators[index] for index in self.used.tolist()]
 
 
 @runtime_checkable
@@ -73,7 +112,7 @@ def score_classes(
             log_weights = log_weights + log_first[first[rows]]
         parts.append(_weighted(log_weights, of_context[last[rows] % len(of_context)]))
     value, error, ess = (torch.cat(figures) for figures in zip(*parts, strict=True))
-    return HardScores(value, error, ess)
+    return HardScores.of("importance", value, error, ess)
 
 
 def _weighted(

@@ -193,14 +193,13 @@ def _complete(
     if not best:
         raise InputError(_nothing(problem))
     kept = _rows_of_scores(scores, torch.tensor(best))
-    error = float(kept.standard_error[0])
     seconds = time.perf_counter() - started
     return BestClasses(
         torch.stack(prompts),
         counts,
         last,
         kept,
-        f"optimal over all {n_tried:,} {which} for this bank, standard error {error:.4f}",
+        f"optimal over all {n_tried:,} {which} for this bank",
         f"all {which}",
         n_tried,
         [Step(float(kept.value[0]), n_tried, 0, 0, seconds)],
@@ -230,7 +229,7 @@ def _distinct(
 
 
 def _rows_of_scores(scores: HardScores, rows: Int[Tensor, "K"]) -> HardScores:
-    return HardScores(scores.value[rows], scores.standard_error[rows], scores.ess_fraction[rows])
+    return scores.select(rows)
 
 
 def _climb(

@@ -9,6 +9,7 @@ is the best local optimum met from the snapped prompts of a geometric ascent and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -16,11 +17,13 @@ from torch import Tensor
 
 from posteer.allowed import AllowedPrompts, parse_allowed
 from posteer.errors import require
+from posteer.kernels import count_transitions
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import BankScorer, score_classes
 from posteer.latents.importance import pareto_k
 from posteer.latents.rollouts import DrawPlan
 from posteer.models.base import QueryCount
+from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress
 from posteer.prompt_classes import PromptClasses
 from posteer.shapes import Int
@@ -31,10 +34,22 @@ from posteer.steering.class_search import (
     BestClasses,
     ClassProblem,
     SearchSettings,
+    random_prompts,
     search_classes,
 )
+from posteer.steering.posteriors import (
+    ESTIMATORS,
+    Chosen,
+    Estimators,
+    HardPromptPosterior,
+    PosteriorScorer,
+)
+from posteer.steering.posteriors.base import FoldedPrompts
 from posteer.steering.ppt import Optimised, PosteriorPrefixTuning
 from posteer.steering.snap import propose
+
+PROBES = 16
+"""Random prompts on which estimators are tried before one is chosen."""
 
 SNAPPED_STARTS = 4
 """How many snapped prompts of an ascent a local search starts from."""
@@ -44,6 +59,7 @@ SNAPPED_STARTS = 4
 class ClassSearch:
     """The best prompts by a bank's estimate of hard prompts.
 
+    `estimator` is what makes them of the bank's latents: `auto` picks by k-hat and misfit.
     `allowed` restricts them, as conditions or as their text form. `ascent` is that of the
     geometric tilt, which local searches start from.
     """
@@ -52,6 +68,7 @@ class ClassSearch:
     draw: DrawPlan = field(default_factory=DrawPlan)
     bank: LatentBank | None = None
     allow_mismatch: bool = False
+    estimator: str = "auto"
     search: SearchSettings = field(default_factory=SearchSettings)
     ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))
     allowed: AllowedPrompts | str | None = None
@@ -75,7 +92,9 @@ class ClassSearch:
         for problem in problems:
             self.latents.require_room(problem, "classes-analytic")
             require_exact_mean(problem)
-        banks = self.latents.banks(problems, progress)
+        with phase("bank"):
+            banks = self.latents.banks(problems, progress)
+        known: dict[int, Estimators] = {}
         before = replace(problems[0].model.queries)
         asked = [self._class_problem(problem) for problem in problems]
         enumerated: dict[tuple[int, int], PromptClasses | None] = {}
@@ -93,17 +112,27 @@ class ClassSearch:
         found = []
         for index, (problem, one) in enumerate(zip(problems, asked, strict=True)):
             bank, held_out = banks[self.latents.key(problem)]
-            scorer = BankScorer.of(bank, problem)
-            best = search_classes(
-                one,
-                scorer,
-                self.search,
-                problem.seed,
-                starts.get(index),
-                enumerated[one.length, one.ends.order],
-                progress,
-            )
-            found.append((problem, bank, held_out, scorer, best))
+            estimators = known.setdefault(id(bank), Estimators(bank))
+            with phase("estimator"):
+                chosen = self._chosen(estimators, problem, one)
+                scorer = _scorer(estimators.to_search_with(chosen.name), problem, one)
+            with phase("classes"):
+                best = search_classes(
+                    one,
+                    scorer,
+                    self.search,
+                    problem.seed,
+                    starts.get(index),
+                    enumerated[one.length, one.ends.order],
+                    progress,
+                )
+                best = _with_errors(best, _scorer(estimators.named(chosen.name), problem, one))
+            other = None
+            if held_out is not None:
+                others = known.setdefault(id(held_out), Estimators(held_out))
+                other = _scorer(others.named(chosen.name), problem, one)
+            weights = BankScorer.of(bank, problem).log_weights(best.counts[0])
+            found.append((problem, bank, best, other, chosen, pareto_k(weights)))
             if progress is not None:
                 progress("searching classes", index + 1, len(problems))
         queries = problems[0].model.queries.since(before)
@@ -133,6 +162,14 @@ class ClassSearch:
             for index, solution in zip(climbing, ascents, strict=True)
         }
 
+    def _chosen(self, estimators: Estimators, problem: Problem, asked: ClassProblem) -> Chosen:
+        if self.estimator != "auto":
+            return Chosen(self.estimator, "as asked")
+        prompts = random_prompts(asked, PROBES, problem.seed)
+        counts = count_transitions(asked.space, prompts).double()
+        probes = FoldedPrompts(asked.ends, counts, asked.ends.suffix(prompts))
+        return estimators.choose(problem.expected, probes, problem.horizon)
+
     def _class_problem(self, problem: Problem) -> ClassProblem:
         space, allowed = problem.model.space, self.allowed
         if isinstance(allowed, str):
@@ -155,39 +192,65 @@ def _best_snapped(solution: Optimised) -> Int[Tensor, "R m"]:
     return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]]
 
 
+def _scorer(
+    posterior: HardPromptPosterior, problem: Problem, asked: ClassProblem
+) -> PosteriorScorer:
+    return PosteriorScorer(posterior, problem.expected, problem.horizon, asked.ends)
+
+
+def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
+    """The best classes scored again by the estimator itself, and put in its order."""
+    first = torch.zeros_like(found.last)  # counts hold all that the first context says
+    scores = scorer(found.counts, first, found.last)
+    order = scores.value.argsort(descending=True, stable=True)
+    return replace(
+        found,
+        prompts=found.prompts[order],
+        counts=found.counts[order],
+        last=found.last[order],
+        scores=scores.select(order),
+    )
+
+
 def _answer(
     problem: Problem,
     bank: LatentBank,
-    held_out: LatentBank | None,
-    scorer: BankScorer,
     found: BestClasses,
+    held_out: PosteriorScorer | None,
+    chosen: Chosen,
+    shape: float,
     queries: QueryCount,
 ) -> Answer:
     """The best prompt, with what the bank and one it was not chosen on make of it."""
     other = None
     if held_out is not None:
-        first = torch.zeros(1, dtype=torch.long)  # a bank reads no more of it than the counts
-        other = BankScorer.of(held_out, problem)(found.counts[:1], first, found.last[:1])
+        other = held_out(found.counts[:1], torch.zeros(1, dtype=torch.long), found.last[:1])
+    error = float(found.scores.standard_error[0])
+    certificate = None
+    if found.certificate is not None:
+        certificate = f"{found.certificate} ({chosen.name}), standard error {error:.4f}"
+    ess = float(found.scores.ess_fraction[0])
     return Answer(
         prompt=found.prompts[0],
         queries=queries,
         bank_tokens=bank.tokens,
         surrogate=float(found.scores.value[0]),
-        surrogate_standard_error=float(found.scores.standard_error[0]),
+        surrogate_standard_error=error,
         held_out_surrogate=None if other is None else float(other.value[0]),
         held_out_standard_error=None if other is None else float(other.standard_error[0]),
-        ess_fraction=float(found.scores.ess_fraction[0]),
-        pareto_k=pareto_k(scorer.log_weights(found.counts[0])),
+        ess_fraction=None if math.isnan(ess) else ess,
+        pareto_k=shape,
         steps=len(found.history),
         stop_reason=found.stop_reason,
-        certificate=found.certificate,
+        certificate=certificate,
+        estimator=f"{chosen.name}: {chosen.reason}",
         candidates=found.prompts,
         history=found.history,
     )
 
 
 def from_spec(spec: Spec) -> ClassSearch:
-    """`classes-analytic(samples=5000,keep=10,restarts=8,limit=50000,allowed=first=0;ban=11|000)`."""
+    """`classes-analytic(samples=5000,estimator=auto,keep=10,restarts=8,limit=50000)`."""
     analytic = spec.name.endswith("-analytic")
     defaults = SearchSettings()
     given = spec.take(
@@ -197,11 +260,17 @@ def from_spec(spec: Spec) -> ClassSearch:
         restarts=defaults.restarts,
         rounds=defaults.max_rounds,
         steps=500,
+        estimator="auto",
         allowed=None,
+    )
+    require(
+        given["estimator"] in ESTIMATORS,
+        f"estimator '{given['estimator']}': expected one of {', '.join(ESTIMATORS)}",
     )
     return ClassSearch(
         analytic=analytic,
         draw=draw_plan(given),
+        estimator=str(given["estimator"]),
         search=SearchSettings(
             keep=integer(given["keep"], "keep"),
             limit=integer(given["limit"], "limit"),

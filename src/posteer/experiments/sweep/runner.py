@@ -14,7 +14,7 @@ from pathlib import Path
 from posteer.elicitation import Elicitation, elicit_batch, open_method
 from posteer.experiments.sweep.histories import columns_of
 from posteer.experiments.sweep.provenance import Session, provenance
-from posteer.experiments.sweep.runs import Batch, RunConfig
+from posteer.experiments.sweep.runs import Batch, RunConfig, latents_to_draw
 from posteer.experiments.sweep.store import Record, RunStore
 from posteer.files import write_json
 from posteer.latents import draw_bank
@@ -22,7 +22,6 @@ from posteer.latents.shipped import shipped_path
 from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.phases import phase, timed
 from posteer.problem import Progress
-from posteer.steering.ppt import PosteriorPrefixTuning
 
 POLL_SECONDS = 0.2
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
@@ -133,14 +132,13 @@ class Runner:
     def _bank(self, run: RunConfig, model: SequenceModel) -> Path | None:
         """The bank file of a run, drawn into the store if none is there; None: shipped, or no use
         for one."""
-        solver = open_method(run.method)
-        if not isinstance(solver, PosteriorPrefixTuning) or solver.analytic:
+        plan = latents_to_draw(model, open_method(run.method))
+        if plan is None:
             return None
         if run.bank is not None:
             path = self.bank_files[run.bank]
             return None if path == shipped_path(model.fingerprint) else path
         self.store.banks.mkdir(exist_ok=True)
-        plan = solver.draw
         length, seed = plan.rollout_length, plan.seed
         kept = f"{model.fingerprint[:16]}-{plan.n_samples}x{length}-{seed}-{plan.unvisited}"
         path = self.store.banks / f"{kept}.safetensors"

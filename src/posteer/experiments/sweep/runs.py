@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from posteer.automatic import Auto
 from posteer.elicitation import open_method
 from posteer.errors import require
 from posteer.experiments.sweep.configuration import SweepConfig, canonical_method
@@ -19,6 +20,7 @@ from posteer.latents import DrawPlan, load_bank
 from posteer.latents.shipped import shipped_path
 from posteer.models import SequenceModel, complete, open_model
 from posteer.objectives import open_goal
+from posteer.steering.classes import ClassSearch
 from posteer.steering.ppt import PosteriorPrefixTuning
 
 
@@ -118,9 +120,20 @@ def _source(utility: str, model: SequenceModel) -> str | None:
     return sha256(path) if utility.rpartition(":")[0].endswith(".py") else None
 
 
+def latents_to_draw(model: SequenceModel, solver: object) -> DrawPlan | None:
+    """How a method would roll the model out, or None where it needs no rollouts."""
+    if isinstance(solver, Auto):
+        has_own = model.process is None or shipped_path(model.fingerprint) is not None
+        return DrawPlan() if has_own else None
+    if not isinstance(solver, PosteriorPrefixTuning | ClassSearch) or solver.analytic:
+        return None
+    return solver.draw
+
+
 def _bank_of(model: SequenceModel, solver: object, own: Path | None) -> Path | None:
     """The file of latents a method will use, if it uses one that is there already."""
-    if not isinstance(solver, PosteriorPrefixTuning) or solver.analytic:
+    plan = latents_to_draw(model, solver)
+    if plan is None:
         return None
     if own is not None:
         require(own.is_file(), f"{own}: there is no such bank")
@@ -132,7 +145,7 @@ def _bank_of(model: SequenceModel, solver: object, own: Path | None) -> Path | N
             + f", not from {model.name}: expected a bank of its prior",
         )
         return own
-    return shipped_path(model.fingerprint) if solver.draw == DrawPlan() else None
+    return shipped_path(model.fingerprint) if plan == DrawPlan() else None
 
 
 def batches(runs: Iterable[RunConfig], size: int) -> list[Batch]:

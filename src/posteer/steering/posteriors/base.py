@@ -24,6 +24,7 @@ from posteer.kernels import (
     space_of_table,
 )
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import HardScores
 from posteer.randomness import numpy_stream, torch_stream
 from posteer.shapes import Float, Int
 from posteer.utilities.base import Utility, has_exact_mean, utility_of_kernels
@@ -35,44 +36,6 @@ ROLLOUTS_PER_LATENT = 8
 
 NUMBERS_AT_ONCE = 2**22
 """Working-set size, in numbers, above which prompts are scored in parts."""
-
-
-@dataclass(frozen=True, eq=False)
-class HardScores:
-    """The expected utility of each prompt and how far it can be trusted; `nan` where unknown.
-
-    `used[k]` indexes `estimators`. A prompt that no latent can emit has value `-inf`.
-    """
-
-    value: Float[Tensor, "K"]
-    standard_error: Float[Tensor, "K"]
-    ess_fraction: Float[Tensor, "K"]
-    pareto_k: Float[Tensor, "K"]
-    used: Int[Tensor, "K"]
-    estimators: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        value: Float[Tensor, "K"],
-        standard_error: Float[Tensor, "K"],
-        ess_fraction: Float[Tensor, "K"] | None = None,
-        pareto_k: Float[Tensor, "K"] | None = None,
-    ) -> HardScores:
-        """Scores that all come from one estimator."""
-        unknown = torch.full_like(value, torch.nan)
-        return cls(
-            value,
-            standard_error,
-            unknown if ess_fraction is None else ess_fraction,
-            unknown if pareto_k is None else pareto_k,
-            torch.zeros(len(value), dtype=torch.long),
-            (name,),
-        )
-
-    def used_names(self) -> list[str]:
-        return [self.estimators[index] for index in self.used.tolist()]
 
 
 @runtime_checkable
@@ -90,6 +53,29 @@ class HardPromptPosterior(Protocol):
         horizon: int,
     ) -> HardScores:
         """J of K prompts; contexts and counts are of one order, at least the utility's."""
+
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
+        """The same for prompts that are already as the latents see them."""
+
+
+class FromBank:
+    """What estimators on a bank share: prompts are folded to the order of its latents."""
+
+    bank: LatentBank
+
+    def scores(
+        self,
+        utility: Utility,
+        counts: Counts,
+        first: Int[Tensor, "K"],
+        last: Int[Tensor, "K"],
+        horizon: int,
+    ) -> HardScores:
+        prompts = fold(self.bank.space, utility, counts, first, last)
+        return self.of_folded(utility, prompts, horizon)
+
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
+        raise NotImplementedError
 
 
 def scores_of_prompts(
@@ -112,6 +98,9 @@ class FoldedPrompts:
     wide: ContextSpace
     counts: Float[Tensor, "K C V"]
     last: Int[Tensor, "K"]
+
+    def select(self, rows: Int[Tensor, "R"]) -> FoldedPrompts:
+        return FoldedPrompts(self.wide, self.counts[rows], self.last[rows])
 
     def stream(self, row: int, seed: int, purpose: str) -> np.random.Generator:
         """A stream that depends on the prompt's counts, not on the batch it is scored in."""

@@ -15,8 +15,14 @@ from torch import Tensor
 
 from posteer.errors import InputError
 from posteer.latents.bank import LatentBank
-from posteer.shapes import Bool, Int
-from posteer.steering.posteriors.base import Counts, HardPromptPosterior, HardScores, as_drawn
+from posteer.latents.hard_prompts import HardScores
+from posteer.shapes import Bool
+from posteer.steering.posteriors.base import (
+    FoldedPrompts,
+    FromBank,
+    HardPromptPosterior,
+    as_drawn,
+)
 from posteer.steering.posteriors.conjugate_fit import ConjugateFit
 from posteer.steering.posteriors.goodness import Misfit, misfit
 from posteer.steering.posteriors.importance_sampled import ImportanceSampled
@@ -32,7 +38,7 @@ TRUSTED_LATENTS = 100
 ESTIMATORS = ("auto", "importance", "psis", "conjugate", "smc")
 
 
-class Automatic:
+class Automatic(FromBank):
     """Importance sampling where it holds, else the conjugate fit where that fits, else SMC.
 
     `used` says which, prompt by prompt. `pareto_k` is that of the bank's weights throughout, so a
@@ -53,22 +59,15 @@ class Automatic:
         """What the conjugate fit gets wrong where the bank can tell."""
         return misfit(self.fit.mixture, self.fit.latents, self.seed)
 
-    def scores(
-        self,
-        utility: Utility,
-        counts: Counts,
-        first: Int[Tensor, "K"],
-        last: Int[Tensor, "K"],
-        horizon: int,
-    ) -> HardScores:
-        plain = self.sampled.scores(utility, counts, first, last, horizon)
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
+        plain = self.sampled.of_folded(utility, prompts, horizon)
         trusted = trusted_weights(plain, len(self.bank))
         estimators = (self.sampled.name, self.fit.name, self.smc.name)
         rest = (~trusted).nonzero()[:, 0]
         if len(rest) == 0:
             return replace(plain, estimators=estimators)
         fallback: HardPromptPosterior = self.fit if self.misfit.good else self.smc
-        other = fallback.scores(utility, counts[rest], first[rest], last[rest], horizon)
+        other = fallback.of_folded(utility, prompts.select(rest), horizon)
         index = torch.full_like(rest, estimators.index(fallback.name))
         return HardScores(
             plain.value.index_copy(0, rest, other.value),

@@ -14,15 +14,14 @@ from torch import Tensor
 
 from posteer.evaluation import ENUMERABLE_CONTINUATIONS
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import HardScores
 from posteer.objectives import ExpectedUtility
 from posteer.randomness import numpy_stream
-from posteer.shapes import Float, Int
+from posteer.shapes import Float
 from posteer.steering.posteriors.base import (
-    Counts,
     FoldedPrompts,
-    HardScores,
+    FromBank,
     as_drawn,
-    fold,
     mean_utilities,
 )
 from posteer.steering.posteriors.densities import PriorDensity
@@ -40,7 +39,7 @@ POSTERIOR_DRAWS = 2000
 """Kernels drawn from the posterior of each prompt where continuations cannot be enumerated."""
 
 
-class ConjugateFit:
+class ConjugateFit(FromBank):
     """J under a mixture of Dirichlets fitted to the bank by EM.
 
     Continuations that evaluation enumerates (2**16) are summed in closed form, as Polya urns; more
@@ -74,6 +73,14 @@ class ConjugateFit:
         """The fitted prior."""
         return self.selection.mixture
 
+    def without_errors(self) -> ConjugateFit:
+        """The same fit with no replicates: for searches, which need values only."""
+        quick = ConjugateFit(
+            self.bank, components=self.most_components, replicates=0, seed=self.seed
+        )
+        quick.__dict__["selection"] = self.selection
+        return quick
+
     @cached_property
     def latents(self) -> Float[Tensor, "L C V"]:
         """The bank's latents; those known by counts as draws from their posterior given them.
@@ -104,16 +111,8 @@ class ConjugateFit:
         """The fitted prior with its replicates."""
         return PriorDensity(self.mixture, tuple(self.replicates))
 
-    def scores(
-        self,
-        utility: Utility,
-        counts: Counts,
-        first: Int[Tensor, "K"],
-        last: Int[Tensor, "K"],
-        horizon: int,
-    ) -> HardScores:
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
         space = self.bank.space
-        prompts = fold(space, utility, counts, first, last)
         if space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
             value, error = self._by_urns(utility, prompts, horizon)
         else:

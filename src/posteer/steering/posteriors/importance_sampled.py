@@ -7,24 +7,22 @@ prior, and useless once few of its latents could have emitted the prompt. k-hat 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from posteer.kernels import log_likelihood
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import HardScores
 from posteer.latents.importance import ess_fraction, normalise, pareto_smoothed
-from posteer.shapes import Int
 from posteer.steering.posteriors.base import (
     NUMBERS_AT_ONCE,
-    Counts,
-    HardScores,
+    FoldedPrompts,
+    FromBank,
     as_drawn,
-    fold,
     mean_utilities,
 )
 from posteer.utilities.base import Utility
 
 
-class ImportanceSampled:
+class ImportanceSampled(FromBank):
     """Self-normalised weights over the bank, `smoothed` by PSIS if asked.
 
     The standard error is the delta method's, `sqrt(sum_l w_l^2 (mu_l - J)^2)`. ESS is that of the
@@ -37,24 +35,16 @@ class ImportanceSampled:
         self.seed = seed
         self.name = "psis" if smoothed else "importance"
 
-    def scores(
-        self,
-        utility: Utility,
-        counts: Counts,
-        first: Int[Tensor, "K"],
-        last: Int[Tensor, "K"],
-        horizon: int,
-    ) -> HardScores:
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
         space, kernels = self.bank.space, self.bank.kernels
-        prompts = fold(space, utility, counts, first, last)
         means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
         parts = []
-        for rows in torch.arange(len(last)).split(max(1, NUMBERS_AT_ONCE // len(kernels))):
+        for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // len(kernels))):
             raw = log_likelihood(prompts.counts[rows], kernels)
             smoothed, shape = pareto_smoothed(raw)
             log_weights = smoothed if self.smoothed else raw
             possible = (raw > -torch.inf).any(-1)
-            weights, utilities = normalise(log_weights), means.T[last[rows]]
+            weights, utilities = normalise(log_weights), means.T[prompts.last[rows]]
             value = (weights * utilities).sum(-1)
             error = (weights * (utilities - value[:, None])).square().sum(-1).sqrt()
             columns = [

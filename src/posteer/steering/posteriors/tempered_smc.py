@@ -17,15 +17,14 @@ from torch import Tensor
 
 from posteer.errors import require
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import HardScores
 from posteer.latents.importance import ess_fraction
 from posteer.randomness import numpy_stream
-from posteer.shapes import Float, Int
+from posteer.shapes import Float
 from posteer.steering.posteriors.base import (
-    Counts,
     FoldedPrompts,
-    HardScores,
+    FromBank,
     as_drawn,
-    fold,
     mean_utilities,
 )
 from posteer.steering.posteriors.conjugate_fit import ConjugateFit
@@ -55,7 +54,7 @@ class Target:
         return self.log_prior(logs) + self.power[:, None] * likelihood + logs.sum((-2, -1))
 
 
-class TemperedSMC:
+class TemperedSMC(FromBank):
     """J as the mean utility of particles that were led from the bank to the prompt's posterior.
 
     What is assumed: a bank gives the prior by samples and moves need its density, so `density`, by
@@ -113,18 +112,10 @@ class TemperedSMC:
         logs = self.fit.latents[torch.from_numpy(shuffled[:n])].log().clamp(min=LOG_FLOOR)
         return logs.unflatten(0, (self.islands, self.particles))
 
-    def scores(
-        self,
-        utility: Utility,
-        counts: Counts,
-        first: Int[Tensor, "K"],
-        last: Int[Tensor, "K"],
-        horizon: int,
-    ) -> HardScores:
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
         space = self.bank.space
-        prompts = fold(space, utility, counts, first, last)
         found = []
-        for row, context in enumerate(last.tolist()):
+        for row, context in enumerate(prompts.last.tolist()):
             kernels = self._kernels(prompts, row)
             means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
             utilities = means[:, context]

@@ -1,0 +1,107 @@
+"""`auto`: which method to use when none is asked for, and why, in one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from posteer.evaluation import ENUMERABLE_CONTINUATIONS
+from posteer.latents import DrawPlan, LatentBank
+from posteer.latents.shipped import shipped_bank
+from posteer.models.base import Metered
+from posteer.objectives import ForwardCrossEntropy
+from posteer.problem import Answer, Problem, Progress
+from posteer.prompt_classes import ENUMERABLE_CLASSES
+from posteer.utilities import Utility
+from posteer.utilities.base import has_exact_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto:
+    """Chooses by the problems at hand, says so in its answers, and leaves the rest to the choice.
+
+    `open_method` turns a method's name into a method.
+    """
+
+    open_method: Callable[[str], Any]
+    bank: LatentBank | None = None
+    allow_mismatch: bool = False
+    device: str | None = None
+    analytic: bool = False
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        first = problems[0]
+        name, reason = choose_method(
+            first.model,
+            [problem.utility for problem in problems],
+            first.length,
+            first.horizon,
+            self.bank,
+            first.max_model_tokens,
+        )
+        solver = self.open_method(name)
+        given: dict[str, Any] = {}
+        if self.bank is not None:
+            given = {"bank": self.bank, "allow_mismatch": self.allow_mismatch}
+        if self.device is not None and hasattr(solver, "device"):
+            given["device"] = self.device
+        answers = (replace(solver, **given) if given else solver).solve(problems, progress)
+        return [replace(answer, choice=f"{name}: {reason}") for answer in answers]
+
+
+def choose_method(
+    model: Metered,
+    goals: Sequence[Utility | ForwardCrossEntropy],
+    length: int,
+    horizon: int,
+    bank: object = None,
+    budget: int | None = None,
+) -> tuple[str, str]:
+    """A method's name and the reason for it, by what is known of the model and the goals."""
+    vocab = model.space.vocab_size
+    asked = next((goal for goal in goals if isinstance(goal, ForwardCrossEntropy)), None)
+    if asked is not None:
+        return _search(model, horizon, f"{asked.name} is no expected utility")
+    draw = DrawPlan()
+    price = draw.n_samples * (draw.rollout_length - 1)
+    shipped = shipped_bank(model.fingerprint) is not None
+    known = model.process is not None
+    analytic = not (bank is not None or shipped) and known
+    if analytic:
+        latents = "latents from its known prior"
+    elif bank is not None or shipped:
+        latents = "latents from the bank given" if bank is not None else "latents it ships with"
+    elif budget is not None and price > budget:
+        reason = f"{budget:,} model tokens do not pay for a bank ({price:,})"
+        return _search(model, horizon, reason)
+    elif model.max_length is not None and model.max_length < draw.rollout_length:
+        return _search(model, horizon, f"it reads {model.max_length} tokens, too few to roll out")
+    else:
+        latents = f"latents by rolling it out ({price:,} model tokens, once)"
+    suffix = "-analytic" if analytic else ""
+    inexact = [g.name for g in goals if isinstance(g, Utility) and not _exact(g, vocab, horizon)]
+    if inexact:
+        return f"ppt{suffix}", f"{inexact[0]} has no exact mean at horizon {horizon}; {latents}"
+    return f"classes{suffix}", f"{latents}; {_size(model, length)}"
+
+
+def _exact(goal: Utility, vocab: int, horizon: int) -> bool:
+    return has_exact_mean(goal, vocab, horizon)
+
+
+def _size(model: Metered, length: int) -> str:
+    """How many classes there are, roughly: counts on C V edges that a walk can make."""
+    space = model.space
+    free = space.n_contexts * (space.vocab_size - 1)
+    log_number = math.lgamma(length + free + 1) - math.lgamma(length + 1) - math.lgamma(free + 1)
+    few = log_number < math.log(ENUMERABLE_CLASSES)
+    return "classes few enough to try all" if few else "too many classes to try all, so it climbs"
+
+
+def _search(model: Metered, horizon: int, reason: str) -> tuple[str, str]:
+    enumerable = model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS
+    if model.gives_gradients and enumerable:
+        return "gcg", f"{reason}, with gradients"
+    return "coordinate", f"{reason}, without gradients"

@@ -54,7 +54,9 @@ def setup(model, utility, length, samples=400, seed=0):
 def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, length, search):
     """Enumerated or climbed, the answer is the argmax of the estimate over all V**m prompts."""
     metered, goal, bank, problem = setup(model, utility, length)
-    (answer,) = open_method(f"classes-analytic(samples=400,estimator=importance{search})").solve([problem])
+    (answer,) = open_method(f"classes-analytic(samples=400,estimator=importance{search})").solve(
+        [problem]
+    )
     prompts = all_sequences(metered.space.vocab_size, length)
     values = estimate_from_bank(bank, goal, prompts, 4)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)
@@ -177,7 +179,9 @@ ALLOWED = [
 def test_the_best_allowed_prompt(model, utility, length, text, search):
     metered, goal, bank, problem = setup(model, utility, length)
     setting = text.replace(",", "|")
-    method = open_method(f"classes-analytic(samples=400,estimator=importance,allowed={setting}{search})")
+    method = open_method(
+        f"classes-analytic(samples=400,estimator=importance,allowed={setting}{search})"
+    )
     (answer,) = method.solve([problem])
     prompts = all_sequences(metered.space.vocab_size, length)
     kept = torch.tensor([says(text, prompt) for prompt in prompts.tolist()])

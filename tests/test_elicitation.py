@@ -3,9 +3,12 @@ import math
 import pytest
 
 import posteer
+from posteer.automatic import choose_method
 from posteer.elicitation import METHODS, elicit, elicit_many, judge, open_method
 from posteer.errors import InputError
+from posteer.models import Metered, open_model
 from posteer.steering.ppt import PosteriorPrefixTuning
+from posteer.utilities import open_utility
 
 PROMISED = {
     "model",
@@ -47,6 +50,7 @@ def test_dyck_and_symmetric_targets_reach_the_optimum_on_every_seed():
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_keeps_the_promise_of_its_record(method):
     small = {
+        "auto": "",
         "exhaustive": "",
         "gcg": "",
         "coordinate": "(restarts=2)",
@@ -62,7 +66,7 @@ def test_every_method_keeps_the_promise_of_its_record(method):
         "classes": "(samples=300,rollout-length=50)",
         "classes-analytic": "(samples=300)",
     }[method]
-    search = not method.startswith(("ppt", "classes"))
+    search = not method.startswith(("ppt", "classes", "auto"))
     found = elicit(
         "beta-bernoulli" if search else "exact:urn", "dyck", length=5, method=method + small
     )
@@ -77,9 +81,10 @@ def test_every_method_keeps_the_promise_of_its_record(method):
     if not search:
         assert record["cost"]["forward_tokens"] == 0
         assert record["cost"]["backward_tokens"] == 0
-        sampled = 0 if method.endswith("analytic") else 300 * 49
+        sampled = 0 if method.endswith(("analytic", "auto")) else 300 * 49
         assert record["cost"]["bank_tokens"] == sampled
-        assert (record["certificate"] is not None) == method.startswith("classes")
+        assert (record["certificate"] is not None) == method.startswith(("classes", "auto"))
+        assert (record["choice"] is not None) == (method == "auto")
         return
     assert record["certificate"] is None
     assert record["cost"]["forward_tokens"] > 0
@@ -148,7 +153,10 @@ def test_long_horizons_of_plain_functions_fall_back_to_rollouts():
     """2**20 continuations: PPT-RB says so, PPT goes on and the result carries its error."""
     count = lambda y: sum(y) / len(y)  # noqa: E731
     with pytest.raises(InputError, match="use --method ppt"):
-        elicit("exact:beta-bernoulli", count, length=5, horizon=24)
+        elicit("exact:beta-bernoulli", count, length=5, horizon=24, method="ppt-rb-analytic")
+    model = Metered(open_model("exact:beta-bernoulli"))
+    name, reason = choose_method(model, [open_utility(count, model.space)], 5, 24)
+    assert name == "ppt-analytic" and "no exact mean at horizon 24" in reason
     found = elicit(
         "exact:beta-bernoulli",
         count,

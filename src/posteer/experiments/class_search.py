@@ -103,7 +103,6 @@ def _judged(
     ends = ContextSpace(space.vocab_size, problem.order)
     _, error = scorer.difference(count_transitions(space, pair).long(), ends.suffix(pair))
     assert answer.surrogate is not None and answer.surrogate_standard_error is not None
-    assert answer.ess_fraction is not None
     return Outcome(
         model=name,
         target=target,
@@ -114,7 +113,7 @@ def _judged(
         rank=field.rank(value),
         surrogate=answer.surrogate,
         standard_error=answer.surrogate_standard_error,
-        ess=answer.ess_fraction * samples,
+        ess=float("nan") if answer.ess_fraction is None else answer.ess_fraction * samples,
         difference_error=error,
     )
 

@@ -165,6 +165,7 @@ class ClassSearch:
     def _chosen(self, estimators: Estimators, problem: Problem, asked: ClassProblem) -> Chosen:
         if self.estimator != "auto":
             return Chosen(self.estimator, "as asked")
+        asked.mask()  # refuses what cannot be satisfied
         prompts = random_prompts(asked, PROBES, problem.seed)
         counts = count_transitions(asked.space, prompts).double()
         probes = FoldedPrompts(asked.ends, counts, asked.ends.suffix(prompts))

@@ -99,6 +99,8 @@ def test_failed_runs_are_an_exit_status_and_a_way_on(tmp_path, capsys, monkeypat
         (["sweep", "--config", "none.toml", "--out", "x"], "no such configuration"),
         (["sweep", "--preset", "small", "--out", "x", "--workers", "0"], "0 workers"),
         (["sweep", "--preset", "small", "--out", "x", "--batch", "0"], "batches of 0"),
+        (["sweep", "plan", "--preset", "small", "--workers", "0"], "0 workers"),
+        (["tables", "file"], "not a Parquet file"),
         (["sweep", "status", "--out", "x"], "no such folder"),
         (["sweep", "status", "--out", "."], "no sweep was run here"),
         (["tables", "x"], "no such folder"),

@@ -2,22 +2,20 @@
 
 import json
 import multiprocessing
-import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from sweeps import BATCH, SMALL, small, toml
+from sweeps import BATCH, SMALL, small
 
 from posteer.elicitation import elicit_many
 from posteer.errors import InputError
 from posteer.experiments.kills import different_results, different_tables, kill_often
+from posteer.experiments.paper.cells import Cells
 from posteer.experiments.sweep import runner, store
-from posteer.experiments.sweep.execution import outcome, retry_failed, run_sweep
-from posteer.experiments.sweep.runner import Report
-from posteer.experiments.sweep.runs import expand
+from posteer.experiments.sweep.execution import outcome, run_sweep
+from posteer.experiments.sweep.results import read_rows
+from posteer.experiments.sweep.runner import Report, Runner
+from posteer.experiments.sweep.runs import batches, expand
 from posteer.experiments.sweep.store import RunStore
 
 TOTAL = 48
@@ -72,32 +70,6 @@ def test_more_seeds_run_only_what_is_new(finished, tmp_path):
     assert RunStore.open(out).names() == RunStore.open(finished).names()
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [
-        lambda data: data[: len(data) // 2],
-        lambda data: data.replace(b'"done"', b'"dane"'),
-        lambda data: b"",
-        lambda data: b"[1, 2]",
-    ],
-)
-def test_damaged_files_are_set_aside_named_and_run_again(finished, tmp_path, harm):
-    out = tmp_path / "runs"
-    run_sweep(small(models=["exact:urn"], lengths=[3]), out, batch_size=BATCH)
-    victim = sorted((out / "runs").iterdir())[3]
-    whole = victim.read_bytes()
-    victim.write_bytes(harm(whole))
-    harmed = victim.read_bytes()
-    told, solved = [], []
-    report = Report(warn=told.append, finished=solved.extend)
-    run_sweep(small(models=["exact:urn"], lengths=[3]), out, batch_size=BATCH, report=report)
-    assert len(told) == 1 and victim.stem in told[0]
-    assert len(solved) == 1
-    kept = list((out / "quarantine").iterdir())
-    assert [path.read_bytes() for path in kept] == [harmed]
-    assert json.loads(victim.read_bytes())["result"] is not None
-
-
 def test_a_file_under_another_runs_name_is_damage(finished, tmp_path):
     names = sorted((finished / "runs").iterdir())
     with pytest.raises(store.DamagedError, match="another run"):
@@ -123,9 +95,10 @@ def test_a_run_that_fails_is_kept_as_failed_and_can_be_retried(tmp_path, monkeyp
     again = run_sweep(config, Path("runs"), batch_size=6)
     assert again == ended, "a failed run is not silently run again"
     Path("mended").touch()
-    opened = RunStore.open(Path("runs"))
-    assert retry_failed(opened, lambda _text: None) == 6
-    assert run_sweep(config, Path("runs"), batch_size=6).statuses == {"done": 12}
+    told = []
+    mended = run_sweep(config, Path("runs"), retry_failed=True, report=Report(warn=told.append))
+    assert mended.statuses == {"done": 12}
+    assert len(told) == 6 and "not today" in told[0]
 
 
 def test_a_run_that_diverges_is_called_so(finished):
@@ -135,6 +108,83 @@ def test_a_run_that_diverges_is_called_so(finished):
     object.__setattr__(found, "stop_reason", "diverged")
     record = runner._record(run, "cpu", found=found)
     assert record["status"] == "diverged" and record["result"]["prompt"] == found.prompt
+
+
+def test_a_refused_retry_forgets_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def bad(y):\n    raise ValueError\n")
+    config = small(models=["exact:urn"], utilities=["./mine.py:bad"], methods=["coordinate"])
+    run_sweep(config, Path("runs"))
+    names = RunStore.open(Path("runs")).names()
+    for wrong in ({"workers": 0}, {"device": "tpu"}, {"batch_size": 7}):
+        with pytest.raises(InputError):
+            run_sweep(config, Path("runs"), retry_failed=True, **wrong)
+    assert RunStore.open(Path("runs")).names() == names
+
+
+def test_a_batch_of_a_killed_process_is_not_solved_again(tmp_path, monkeypatch):
+    """Its journal is there when another process, already at work, comes to claim it."""
+    out = tmp_path / "runs"
+    config = small(models=["exact:urn"], lengths=[3])
+    solved = []
+
+    class Late(Runner):
+        def _recover(self):  # the other process dies after this one has looked
+            pass
+
+    def crash(folder, files):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "write_each", crash)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(config, out, batch_size=BATCH)
+    expansion = expand(config)
+    work = batches(expansion.runs, BATCH)
+    Late(RunStore.open(out), work, {}, "cpu", Report(finished=solved.extend)).run()
+    assert len(solved) == 12 - BATCH
+
+
+def test_a_killed_creation_is_taken_up(tmp_path):
+    (tmp_path / "runs" / "runs").mkdir(parents=True)
+    config = small(models=["exact:urn"], lengths=[3])
+    assert run_sweep(config, tmp_path / "runs").finished
+
+
+def test_a_store_keeps_the_size_of_its_batches(tmp_path):
+    config = small(models=["exact:urn"], lengths=[3])
+    run_sweep(config, tmp_path / "runs", batch_size=5)
+    with pytest.raises(InputError, match="batches of 4: those here are of 5"):
+        run_sweep(config, tmp_path / "runs", batch_size=4)
+    run_sweep(config, tmp_path / "runs")
+    assert RunStore.open(tmp_path / "runs").batch_size == 5
+
+
+def test_what_is_added_joins_what_was_there(tmp_path):
+    first, second = small(lengths=[3]), small(lengths=[4])
+    run_sweep(first, tmp_path / "runs")
+    run_sweep(second, tmp_path / "runs", extend=True)
+    opened = RunStore.open(tmp_path / "runs")
+    assert outcome(opened, expand(opened.config())).statuses == {"done": TOTAL}
+    assert run_sweep(first, tmp_path / "runs").finished, "the first is part of it still"
+
+
+def test_a_function_that_changes_while_the_sweep_runs_stops_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = Path("mine.py")
+    source.write_text("def score(y):\n    return y[0]\n")
+    config = small(models=["exact:urn"], utilities=["./mine.py:score"], methods=["coordinate"])
+
+    def meddle(_records):
+        source.write_text("def score(y):\n    return 1000\n")
+
+    with pytest.raises(InputError, match=r"mine.py:score has changed since"):
+        run_sweep(config, Path("runs"), batch_size=BATCH, report=Report(finished=meddle))
+    values = [r["result"]["expected_utility"] for r in RunStore.open(Path("runs")).records()[0]]
+    assert 1 <= len(values) <= BATCH and max(values) <= 1
+    run_sweep(config, Path("runs"))
+    with pytest.raises(InputError, match="run twice, with another utility_fingerprint"):
+        Cells(read_rows(Path("runs")))
 
 
 def test_a_batch_is_committed_whole_or_not_at_all(finished, tmp_path, monkeypatch):
@@ -223,7 +273,6 @@ def test_the_audit_can_fail(finished, tmp_path):
 
 def test_eight_processes_on_one_store(finished, tmp_path):
     out = tmp_path / "runs"
-    RunStore.create(out, small())
     processes = [_forks().Process(target=_sweep, args=(str(out),)) for _ in range(8)]
     for process in processes:
         process.start()
@@ -247,84 +296,3 @@ def test_workers(finished, tmp_path):
     )
     assert ended.statuses == {"done": TOTAL} and len(solved) == TOTAL
     assert different_results(out, finished) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"format": "posteer-runs-0"}, "format 'posteer-runs-0'"),
-        ({"version": "9.9"}, "the runs are from 9.9"),
-    ],
-)
-def test_a_store_of_another_version_is_left_alone(tmp_path, change, complaint):
-    out = tmp_path / "runs"
-    run_sweep(small(models=["exact:urn"], lengths=[3]), out, batch_size=BATCH)
-    facts = json.loads((out / "sweep.json").read_bytes())
-    (out / "sweep.json").write_text(json.dumps({**facts, **change}))
-    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-    with pytest.raises(InputError, match=complaint):
-        run_sweep(small(models=["exact:urn"], lengths=[3]), out, batch_size=BATCH)
-    assert before == {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
-
-
-def test_a_folder_of_other_things_is_left_alone(tmp_path):
-    (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(InputError, match="no sweep"):
-        run_sweep(small(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def command(*words, cwd, **more):
-    return subprocess.run(
-        [sys.executable, "-m", "posteer.cli", "sweep", *words],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        **more,
-    )
-
-
-def _no_room():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))
-
-
-def test_a_full_disk_is_one_line_and_nothing_is_damaged(tmp_path):
-    """The system itself refuses to write more than 2,500 bytes to a file."""
-    (tmp_path / "mine.toml").write_text(toml(**{**SMALL, "models": ["exact:urn"]}))
-    words = ["--config", "mine.toml", "--out", "runs", "--batch", "6"]
-    done = command(*words, cwd=tmp_path, preexec_fn=_no_room)
-    assert done.returncode == 2
-    assert "File too large" in done.stderr and "Traceback" not in done.stderr
-    opened = RunStore.open(tmp_path / "runs")
-    assert opened.records() == ([], {})
-    assert not list((tmp_path / "runs").rglob("*.part"))
-    again = command(*words, "--json", cwd=tmp_path)
-    assert json.loads(again.stdout)["done"] == 24
-
-
-def _without_override():
-    """Root writes anywhere; a process without this capability does not."""
-    import ctypes
-
-    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(24, 1, 0, 0, 0) != 0:
-        os._exit(77)
-
-
-def test_a_read_only_store_is_one_line(tmp_path):
-    (tmp_path / "mine.toml").write_text(toml(**{**SMALL, "models": ["exact:urn"]}))
-    out = tmp_path / "runs"
-    run_sweep(small(models=["exact:urn"], seeds=1), out, batch_size=6)
-    folders = [out, *(path for path in out.rglob("*") if path.is_dir())]
-    for folder in folders:
-        folder.chmod(0o555)
-    try:
-        words = ["--config", "mine.toml", "--out", "runs", "--extend"]
-        done = command(*words, cwd=tmp_path, preexec_fn=_without_override)
-    finally:
-        for folder in folders:
-            folder.chmod(0o755)
-    if done.returncode == 77:
-        pytest.skip("cannot give up root's right to write anywhere")
-    assert done.returncode == 2
-    assert "Permission denied" in done.stderr and "Traceback" not in done.stderr
-    assert outcome(RunStore.open(out), expand(RunStore.open(out).config())).finished

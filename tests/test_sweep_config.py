@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from sweeps import small, toml
+from sweeps import SMALL, small, toml
 
 from posteer.errors import InputError
 from posteer.experiments.sweep.configuration import config_from, differences, read_config
 from posteer.experiments.sweep.presets import preset, presets
+from posteer.experiments.sweep.results import read_rows
 from posteer.experiments.sweep.runs import batches, expand
 
 
@@ -58,6 +59,12 @@ def test_toml_and_its_defaults(tmp_path):
         (toml(models=[], utilities=["dyck"], methods=["gcg"]), "not empty"),
         (toml(models=["urn", "urn"], utilities=["dyck"], methods=["gcg"]), "given twice"),
         (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], seeds=0), "seeds 0"),
+        (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], lengths=[0]), "lengths 0"),
+        (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], horizons=[-1]), "horizons -1"),
+        (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], seeds=[10**30]), "below 2"),
+        (toml(models=["urn"], utilities=["dyck", "dyck "], methods=["gcg"]), "given twice"),
+        (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], max_model_tokens=-5), "-5"),
+        ("grid = []", "expected tables"),
         (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], seeds=10**9), "1,000,000"),
         ("models = [", "not TOML"),
         (
@@ -102,6 +109,17 @@ def test_a_name_stands_for_all_that_decides_a_run(tmp_path, monkeypatch):
     assert not {r.name for r in one} & {r.name for r in other}, "an edited function is another"
     spaced = small(methods=["ppt-rb-analytic( steps=12, samples=60 )", "coordinate"])
     assert {r.name for r in expand(spaced).runs} == {r.name for r in expand(small()).runs}
+    named = small(utilities=["dyck ", "frequency( .30 )"], models=["exact: urn", MODELS[1]])
+    assert {r.name for r in expand(named).runs} == {r.name for r in expand(small()).runs}
+
+
+MODELS = SMALL["models"]
+
+
+def test_the_committed_runs_have_the_names_of_the_papers_sweep():
+    """Names are hashes of configurations: what was run once is found again by later versions."""
+    kept = read_rows(Path(__file__).parent.parent / "docs" / "records" / "paper.parquet")
+    assert {row["run"] for row in kept} == {run.name for run in expand(preset("paper")).runs}
 
 
 def test_batches_depend_on_the_sweep_alone():

@@ -12,7 +12,7 @@ from sweeps import small
 import posteer
 from posteer.errors import InputError
 from posteer.experiments.paper.agreement import Pair, counts, orderings, outside, pairs
-from posteer.experiments.paper.cells import Cells, agrees, spread
+from posteer.experiments.paper.cells import Cells, agrees, compatible, spread
 from posteer.experiments.paper.claims import claims, verdicts
 from posteer.experiments.paper.layouts import layouts_for, papers_layouts
 from posteer.experiments.paper.paired import paired_comparisons
@@ -89,7 +89,7 @@ def test_the_papers_layouts_hold_every_published_figure():
 def test_the_published_figures_agree_with_themselves():
     cells = Cells(as_published())
     for statistic in ("J", "rank", "ess"):
-        assert all(hits == total for hits, total in counts(cells, statistic).values())
+        assert all(n == strict == of for n, strict, of in counts(cells, statistic).values())
     assert outside(cells, None, {}) == []
     assert {one.verdict for one in verdicts(cells)} == {"holds"}
     assert len(claims()) == 28
@@ -144,10 +144,27 @@ def test_two_variants_of_a_method_are_not_mixed():
         Cells(rows)
 
 
+def test_one_run_has_no_error():
+    cells = Cells([row("urn", "dyck", 50, "gcg", 0, 0.5)])
+    text = markdown(layouts_for(cells)[0], cells)
+    assert "**0.50 (one run)** [0.61 (0.04); ]" in text
+    assert "(one run)" not in latex(layouts_for(cells)[0], cells)
+
+
+def test_a_method_that_failed_everywhere_is_still_counted():
+    rows = [row("urn", "dyck", 6, "gcg", s, None, status="failed") for s in range(3)]
+    rows += [row("urn", "dyck", 6, "ppt", s, 0.5) for s in range(3)]
+    cells = Cells(rows)
+    text = markdown(layouts_for(cells)[0], cells)
+    assert "| failed |" in text and "of 3 runs 3 failed" in text
+    assert "of 3 runs 3 failed" in latex(layouts_for(cells)[0], cells)
+
+
 def test_agreement_is_within_a_distance_or_three_errors():
     assert agrees(Figure(0.65, 0.0), Figure(0.61, 0.0), "J")
     assert not agrees(Figure(0.67, 0.0), Figure(0.61, 0.0), "J")
     assert agrees(Figure(0.67, 0.03), Figure(0.61, 0.0), "J")
+    assert not compatible(Figure(0.65, 0.0), Figure(0.61, 0.0), "J")
     assert spread(Figure(0.0, 0.3), Figure(0.0, 0.4), "rank") == pytest.approx(0.5, abs=0.01)
 
 
@@ -168,10 +185,13 @@ def test_a_cell_outside_is_listed_with_the_reason_that_holds():
     (snapped,) = outside(cells, Cells(as_published()), {})
     assert snapped.reason.startswith("snapping") and snapped.tested
     (other,) = outside(cells, None, {"another urn": Cells(as_published())})
-    assert other.reason.startswith("the model: on another urn")
+    assert other.reason.startswith("the model: on others trained alike")
     odd = Cells(as_published(shifted("sym-0.2", "gcg", 50, +0.4)))
     (apart,) = outside(cells, None, {"another urn": odd})
-    assert apart.reason.startswith("the model: trained again, J moves by 0.9")
+    assert apart.reason.endswith("on both sides")
+    worse = Cells(as_published(shifted("sym-0.2", "gcg", 50, -1.4)))
+    (wrong_way,) = outside(cells, None, {"another urn": worse})
+    assert wrong_way.reason == "unexplained"
 
 
 def test_a_published_mean_above_our_optimum_is_unattainable():
@@ -271,7 +291,7 @@ def test_a_sweep_of_ones_own_gets_tables_of_its_own(tmp_path):
     frame = posteer.load_results(out, histories=True)
     assert len(frame) == 48 and frame.expected_utility.notna().all()
     assert frame.set_index("run").loc[frame.run[0]].model == frame.model[0]
-    lengths = frame[frame.method == "coordinate"].value.map(len)
+    lengths = frame[frame.method == "coordinate"].step_value.map(len)
     assert (lengths == frame[frame.method == "coordinate"].steps).all()
     assert len(posteer.load_results(where)) == 48
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,14 @@ def sha256(path: Path) -> str:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`; a crash or a full disk leaves what was there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_each(path.parent, {path.name: data})
 
 
 def write_each(folder: Path, files: dict[str, bytes]) -> None:
     """Several files of one folder, each whole or absent, with one sync of the folder at the end."""
-    parts = {name: folder / f".{name}.{os.getpid()}.part" for name in files}
+    own = f"{os.getpid()}-{secrets.token_hex(4)}"  # two machines may share a folder and a number
+    parts = {name: folder / f".{name}.{own}.part" for name in files}
+    name = ""
     try:
         for name, data in files.items():
             with parts[name].open("wb") as file:
@@ -41,6 +35,9 @@ def write_each(folder: Path, files: dict[str, bytes]) -> None:
                 os.fsync(file.fileno())
             parts[name].replace(folder / name)
         sync_folder(folder)
+    except OSError as error:
+        error.filename = str(folder / name)  # a full disk does not say what it was full for
+        raise
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)

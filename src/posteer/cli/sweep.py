@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from posteer.cli.output import AsJson, print_json
-from posteer.errors import require
+from posteer.errors import InputError, require
 
 if TYPE_CHECKING:
     from posteer.experiments.sweep.configuration import SweepConfig
@@ -56,7 +56,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run all that the folder does not hold yet."""
-    _carry_out(_chosen(preset, config), out, device, workers, batch, extend, as_json)
+    _carry_out(_chosen(preset, config), out, device, workers, batch, as_json, extend=extend)
 
 
 def _carry_out(
@@ -65,8 +65,10 @@ def _carry_out(
     device: str,
     workers: int,
     batch: int | None,
-    extend: bool,
     as_json: bool,
+    *,
+    extend: bool = False,
+    retry_failed: bool = False,
 ) -> None:
     from posteer.console.sweep import show_outcome, watch_sweep
     from posteer.experiments.sweep.execution import run_sweep
@@ -85,9 +87,13 @@ def _carry_out(
             batch_size=batch,
             workers=workers,
             extend=extend,
+            retry_failed=retry_failed,
             report=report,
         )
-    consolidate(out)
+    try:
+        consolidate(out)
+    except InputError as missing:  # the runs are there all the same
+        print(f"no results.parquet: {missing}", file=sys.stderr)
     if as_json:
         print_json(ended.to_json())
     else:
@@ -119,6 +125,8 @@ def plan(
     from posteer.experiments.sweep.store import RunStore
     from posteer.latents.sampling import pick_device
 
+    require(workers >= 1, f"{workers} workers: expected at least 1")
+    require(batch is None or batch >= 1, f"batches of {batch}: expected at least 1")
     chosen, place = _chosen(preset, config), pick_device(device)
     runs = expand(chosen).runs
     there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
@@ -167,13 +175,11 @@ def retry(
     as_json: Json = False,
 ) -> None:
     """Run failed runs again, and whatever else is left of the sweep in a folder."""
-    from posteer.experiments.sweep.execution import retry_failed
     from posteer.experiments.sweep.store import RunStore
 
     require(failed, "expected --failed: only runs that failed are run again")
-    store = RunStore.open(out)
-    retry_failed(store, lambda text: print(text, file=sys.stderr))
-    _carry_out(store.config(), out, device, workers, batch, False, as_json)
+    config = RunStore.open(out).config()
+    _carry_out(config, out, device, workers, batch, as_json, retry_failed=True)
 
 
 def tables(

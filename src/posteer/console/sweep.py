@@ -31,8 +31,12 @@ LINE_SECONDS = 10.0
 def watch_sweep(runs: list[RunConfig], done: list[Record], quiet: bool = False) -> Iterator[Report]:
     """On standard error, once work begins: in a terminal a live table of what has been found and a
     bar over runs with the time left; elsewhere a line now and then."""
-    screen = Console(stderr=True, quiet=quiet)
-    view = _Live(screen, runs, done) if screen.is_terminal else _Lines(screen, runs, done)
+    screen = Console(stderr=True)
+    view: _Live | _Lines
+    if screen.is_terminal and not quiet:
+        view = _Live(screen, runs, done)
+    else:
+        view = _Lines(screen, runs, done, silent=quiet)
     try:
         yield Report(finished=view.finished, within=view.within, warn=view.warn)
     finally:
@@ -42,14 +46,17 @@ def watch_sweep(runs: list[RunConfig], done: list[Record], quiet: bool = False) 
 class _Lines:
     """For logs: how far it is, at most every ten seconds."""
 
-    def __init__(self, screen: Console, runs: list[RunConfig], done: list[Record]) -> None:
+    def __init__(
+        self, screen: Console, runs: list[RunConfig], done: list[Record], silent: bool
+    ) -> None:
         self.screen, self.total, self.before, self.done = screen, len(runs), len(done), len(done)
+        self.silent = silent  # but for warnings
         self.started = self.told = time.monotonic()
 
     def finished(self, records: list[Record]) -> None:
         self.done += len(records)
         now = time.monotonic()
-        if now - self.told > LINE_SECONDS or self.done == self.total:
+        if not self.silent and (now - self.told > LINE_SECONDS or self.done == self.total):
             self.told = now
             pace = (now - self.started) / (self.done - self.before)
             left = duration(pace * (self.total - self.done))

@@ -187,10 +187,11 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--against", type=Path)
-    own, _, rest = " ".join(sys.argv[1:]).partition(" -- ")
-    given = parser.parse_args(own.split())
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    given, rest = parser.parse_args(words[:cut]), words[cut + 1 :]
     started = time.perf_counter()
-    command = [*rest.split(), "--out", str(given.out)]
+    command = [*rest, "--out", str(given.out)]
     audit = kill_often(
         lambda: Command(command),
         given.out,

@@ -11,7 +11,7 @@ from functools import cache
 from itertools import combinations
 
 from posteer.evaluation import landscapes
-from posteer.experiments.paper.cells import Cells, Key, agrees, spread
+from posteer.experiments.paper.cells import Cells, Key, agrees, compatible, spread
 from posteer.experiments.paper.layouts import METHODS
 from posteer.experiments.paper.published import TARGETS, Figure, published, utility_of_target
 from posteer.models import open_model
@@ -49,13 +49,18 @@ def pairs(cells: Cells, statistic: str) -> list[Pair]:
     return found
 
 
-def counts(cells: Cells, statistic: str) -> dict[tuple[str, int, str], tuple[int, int]]:
-    """By model, length and method: how many cells agree, of how many."""
-    found: dict[tuple[str, int, str], list[bool]] = defaultdict(list)
+def counts(cells: Cells, statistic: str) -> dict[tuple[str, int, str], tuple[int, int, int]]:
+    """By model, length and method: how many cells agree, how many of them within three standard
+    errors, of how many."""
+    found: dict[tuple[str, int, str], list[tuple[bool, bool]]] = defaultdict(list)
     for pair in pairs(cells, statistic):
         model, _, length, method = pair.key
-        found[model, length, method].append(agrees(pair.ours, pair.theirs, statistic))
-    return {key: (sum(hits), len(hits)) for key, hits in found.items()}
+        near = agrees(pair.ours, pair.theirs, statistic)
+        found[model, length, method].append((near, compatible(pair.ours, pair.theirs, statistic)))
+    return {
+        key: (sum(a for a, _ in hits), sum(b for _, b in hits), len(hits))
+        for key, hits in found.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,8 @@ def outside(
 
     a sweep with the other snapping rule agrees; the published mean is above the best prompt there
     is on our model (so theirs is another); on another trained model the same method agrees, and is
-    at least twice as near, or such models differ among themselves as much. What none explains is
-    said to be unexplained.
+    at least twice as near, or such models lie on both sides of it. What none explains is said to
+    be unexplained.
     """
     found = []
     for pair in pairs(cells, "J"):
@@ -96,17 +101,16 @@ def _reason(
     best, of = _optimum(pair.key, cells)
     if best is not None and pair.theirs.value - 0.005 > best:
         return f"unattainable on our model: the best prompt of {of} has {best:.2f}"
-    elsewhere = {name: some.figure(pair.key, "J") for name, some in other_models.items()}
-    there = {name: figure for name, figure in elsewhere.items() if figure is not None}
-    for name, figure in there.items():
+    there = [some.figure(pair.key, "J") for some in other_models.values()]
+    others = [figure for figure in there if figure is not None]
+    shown = ", ".join(f"{f.value:.2f} ({f.standard_error or math.nan:.2f})" for f in others)
+    for figure in others:
         nearer = abs(figure.value - pair.theirs.value) <= abs(pair.difference) / 2
         if nearer and agrees(figure, pair.theirs, "J"):
-            return f"the model: on {name} J is {figure.value:.2f} ({figure.standard_error:.2f})"
-    if there:
-        values = [figure.value for figure in (*there.values(), pair.ours)]
-        wide = max(values) - min(values)
-        if wide >= abs(pair.difference):
-            return f"the model: trained again, J moves by {wide:.2f}"
+            return f"the model: on others trained alike J is {shown}"
+    values = [figure.value for figure in (*others, pair.ours)]
+    if others and min(values) <= pair.theirs.value <= max(values):
+        return f"the model: others trained alike reach {shown}, which is on both sides"
     return None
 
 

@@ -50,9 +50,15 @@ def worse(model: str, targets: list[str], m: int, losers: Sequence[str], winner:
 
 
 def beat(
-    model: str, targets: list[str], m: int, winners: Sequence[str], loser: str, least: float
+    model: str,
+    targets: list[str],
+    m: int,
+    winners: Sequence[str],
+    loser: str,
+    least: float,
+    by: float = PRINTED,
 ) -> Check:
-    """Winners above in at least a share of cells, and above on average."""
+    """Winners above by so much in at least a share of cells, and above on average."""
 
     def check(read: Read) -> tuple[bool, str]:
         gaps = [
@@ -60,7 +66,7 @@ def beat(
             for t in targets
             for k in winners
         ]
-        won = sum(gap > PRINTED for gap in gaps)
+        won = sum(gap > by for gap in gaps)
         figure = f"above {loser} in {won} of {len(gaps)} cells, by {fmean(gaps):.2f} on average"
         return won >= least * len(gaps) and fmean(gaps) > 0, figure
 
@@ -97,6 +103,18 @@ def most(model: str, targets: list[str], m: int, methods: Sequence[str], rank: f
         return good > len(
             ranks
         ) / 2, f"{good} of {len(ranks)} cells at mean rank {rank:g} or better"
+
+    return check
+
+
+def together(model: str, targets: list[str], m: int, methods: Sequence[str], rank: float) -> Check:
+    """All methods at a rank, for more than half of the targets."""
+
+    def check(read: Read) -> tuple[bool, str]:
+        good = sum(
+            all(read(model, t, m, k, "rank") <= rank + 0.05 for k in methods) for t in targets
+        )
+        return good > len(targets) / 2, f"all methods for {good} of {len(targets)}"
 
     return check
 

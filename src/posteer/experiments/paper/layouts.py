@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from posteer.experiments.paper.cells import Cells
+from posteer.experiments.paper.cells import Cell, Cells
 from posteer.experiments.paper.published import FREQUENCIES, TARGETS
 
 METHODS = ("gcg", "ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
@@ -110,10 +110,10 @@ def own_layouts(cells: Cells) -> list[Layout]:
             methods = [
                 method
                 for method in cells.methods
-                if any(cell.values(statistic) for cell in own if cell.key[3] == method)
+                if any(_shows(cell, statistic) for cell in own if cell.key[3] == method)
             ]
             lengths = sorted(
-                {cell.key[2] for cell in own if cell.values(statistic)} if methods else set()
+                {cell.key[2] for cell in own if _shows(cell, statistic)} if methods else set()
             )
             if methods:
                 tables.append(
@@ -163,8 +163,12 @@ def _keys(layout: Layout, cells: Cells) -> list[tuple[str, str, int, str]]:
         for method in layout.methods
     ]
     there = [(key, cells.get(key)) for key in keys]
-    wanted = layout.statistic
-    return [key for key, cell in there if cell and (wanted == "J" or cell.values(wanted))]
+    return [key for key, cell in there if cell and _shows(cell, layout.statistic)]
+
+
+def _shows(cell: Cell, statistic: str) -> bool:
+    """A cell whose runs all failed is in the tables of J, to be counted."""
+    return statistic == "J" or bool(cell.values(statistic))
 
 
 def _lines(model: str, targets: list[str], section: str = "") -> tuple[Line, ...]:

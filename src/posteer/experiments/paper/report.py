@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,21 @@ NAMES = {"J": "J", "rank": "rank at m=6", "ess": "mean ESS/L"}
 
 
 def counts_table(cells: Cells) -> str:
-    """Cells that agree with the published ones, by model, length and method."""
+    """Cells that agree with the published ones, by model, length and method; in brackets those
+    within three standard errors, rounding included."""
     by_statistic = {statistic: counts(cells, statistic) for statistic in NAMES}
     keys = list(by_statistic["J"])
     heads = [f"{name} (within {NEAR[s]:g} or three errors)" for s, name in NAMES.items()]
     lines = [f"| model | m | method | {' | '.join(heads)} |", "|---" * 6 + "|"]
     for key in keys:
         found = [by_statistic[statistic].get(key) for statistic in NAMES]
-        shown = ["" if hit is None else f"{hit[0]} of {hit[1]}" for hit in found]
+        shown = ["" if hit is None else f"{hit[0]} of {hit[2]} ({hit[1]})" for hit in found]
         model, length, method = key
         lines.append(
             f"| {model} | {length} | {HEADINGS.get(method, method)} | {' | '.join(shown)} |"
         )
-    totals = [
-        (sum(hit[0] for hit in found.values()), sum(hit[1] for hit in found.values()))
-        for found in by_statistic.values()
-    ]
-    shown = [f"**{hits} of {total}**" if total else "" for hits, total in totals]
+    totals = [[sum(n) for n in zip(*f.values(), strict=True)] for f in by_statistic.values()]
+    shown = [f"**{t[0]} of {t[2]}** ({t[1]})" if t else "" for t in totals]
     return "\n".join([*lines, f"| all | | | {' | '.join(shown)} |", ""])
 
 
@@ -66,7 +65,7 @@ def outside_table(found: Sequence[Outside]) -> str:
         lines.append(
             f"| {model} | {length} | {target} | {HEADINGS.get(method, method)} "
             f"| {theirs.value:.2f} ({theirs.standard_error:.2f}) "
-            f"| {ours.value:.2f} ({ours.standard_error:.2f}) "
+            f"| {ours.value:.2f} ({ours.standard_error or math.nan:.2f}) "
             f"| {one.in_errors:+.1f} | {one.reason} |"
         )
     return "\n".join([*lines, ""])
@@ -76,18 +75,20 @@ def trouble_line(cells: Cells) -> str:
     """Failed and diverged runs, over everything."""
     runs = sum(len(cell.rows) for cell in cells)
     failed, diverged = sum(c.failed for c in cells), sum(c.diverged for c in cells)
-    return f"{runs:,} runs: {failed} failed, {diverged} diverged."
+    sizes = [len(cell.rows) for cell in cells]
+    uneven = f" Cells have {min(sizes)} to {max(sizes)} runs." if min(sizes) < max(sizes) else ""
+    return f"{runs:,} runs: {failed} failed, {diverged} diverged.{uneven}"
 
 
-def whole_report(cells: Cells, snapped: Cells | None = None) -> str:
+def whole_report(cells: Cells) -> str:
     """All tables, counts, claims and pairs as Markdown."""
     parts = [markdown(layout, cells) for layout in layouts_for(cells)]
     if counts(cells, "J"):
-        odd = outside(cells, snapped, {})
+        odd = outside(cells, None, {})
         parts += ["### Agreement with the published cells", "", counts_table(cells)]
         parts += ["### Order of methods", "", orderings_table(cells)]
         parts += ["### Cells of J outside", "", outside_table(odd)]
-        parts += ["### Claims", "", claims_table(verdicts(cells, snapped, odd))]
+        parts += ["### Claims", "", claims_table(verdicts(cells, None, odd))]
     parts += ["### Methods against each other", "", paired_table(paired_comparisons(cells))]
     return "\n".join([*parts, trouble_line(cells)])
 
@@ -98,9 +99,12 @@ def facts_of(cells: Cells, written: Sequence[Path]) -> dict[str, Any]:
     return {
         "files": [str(path) for path in written],
         "agreement": [
-            {"statistic": s, "model": k[0], "length": k[1], "method": k[2], "agree": n, "of": total}
+            {
+                **{"statistic": s, "model": k[0], "length": k[1], "method": k[2]},
+                **{"agree": near, "within_three_errors": strict, "of": total},
+            }
             for s in NAMES
-            for k, (n, total) in counts(cells, s).items()
+            for k, (near, strict, total) in counts(cells, s).items()
         ],
         "outside": [
             {

@@ -67,7 +67,7 @@ def document(
     cells = Cells(rows)
     odd = outside(cells, other_snapping, other_models)
     judged = verdicts(cells, other_snapping, odd)
-    held = Counter(one.verdict.split()[0] for one in judged)
+    held = Counter(one.verdict.split()[0].strip(",") for one in judged)
     tested = sum(one.tested for one in odd)
     parts = [
         "# Results",
@@ -113,11 +113,12 @@ def _headline(cells: Cells) -> str:
     analytic = [
         hit for (_, m, method), hit in found.items() if m == 50 and method.endswith("-analytic")
     ]
-    hits, total = sum(a for a, _ in analytic), sum(b for _, b in analytic)
-    share = f" ({hits / total:.0%})" if total else ""
+    hits, strict, total = (sum(n) for n in zip(*analytic, strict=True)) if analytic else (0, 0, 0)
     return (
         f"The analytic variants at m=50, which depend on no trained model but to be judged, have "
-        f"the published J in {hits} of {total} cells{share}. All cells:"
+        f"the published J within 0.05 or three standard errors in {hits} of {total} cells, within "
+        f"three standard errors (rounding included) in {strict}. All cells, the stricter count in "
+        "brackets:"
     )
 
 
@@ -130,7 +131,8 @@ def _what_ran(rows: list[Row], facts: dict[str, Any], cells: Cells) -> list[str]
     versions = Counter((r["posteer"], r["revision"], r["device"]) for r in rows)
     for (version, revision, device), count in versions.most_common():
         lines.append(f"- {count:,} runs by posteer {version} at {revision} on {device}.")
-    spent = [r["forward_tokens"] + r["backward_tokens"] for r in rows if "ppt" in r["method"]]
+    tuned = [r for r in rows if r["method"].startswith("ppt") and r["status"] != "failed"]
+    spent = [r["forward_tokens"] + r["backward_tokens"] for r in tuned]
     lines.append(f"- Model tokens spent by {len(spent):,} PPT runs while ascending: {sum(spent)}.")
     return [*lines, *_times(facts["sessions"]), ""]
 
@@ -138,9 +140,7 @@ def _what_ran(rows: list[Row], facts: dict[str, Any], cells: Cells) -> list[str]
 def _times(sessions: Sequence[dict[str, Any]]) -> list[str]:
     if not sessions:
         return []
-    began = min(datetime.fromisoformat(one["began"]) for one in sessions)
-    ended = max(datetime.fromisoformat(one["ended"]) for one in sessions)
-    wall = (ended - began).total_seconds()
+    wall = _seconds_at_work(sessions)
     phases: Counter[str] = Counter()
     for one in sessions:
         phases.update(one["phases"])
@@ -148,9 +148,9 @@ def _times(sessions: Sequence[dict[str, Any]]) -> list[str]:
     phases["other"] = total - sum(phases.values())
     hours = RUNTIME_SECONDS / 3600
     lines = [
-        f"- Wall time {wall:.0f} s with {len(sessions)} processes; published: about {hours:.0f} "
-        f"hours on one H100, {RUNTIME_SECONDS / wall:.0f} times as long. Banks and models were "
-        "there: training and drawing are not in it, nor, as far as it says, in theirs.",
+        f"- Wall time {wall:.0f} s at work with {len(sessions)} processes, start-up not counted; "
+        f"published: about {hours:.0f} hours on one H100. Models and banks were there already; "
+        "whether training and drawing are in the published time is not said.",
         "",
         "| phase | seconds, all processes | share |",
         "|---|---|---|",
@@ -159,6 +159,19 @@ def _times(sessions: Sequence[dict[str, Any]]) -> list[str]:
         shown = PHASES.get(name, name)
         lines.append(f"| {shown} | {seconds:.1f} | {seconds / total:.1%} |")
     return lines
+
+
+def _seconds_at_work(sessions: Sequence[dict[str, Any]]) -> float:
+    """Time during which any process was at work: idle time between commands does not count."""
+    spans = sorted(
+        (datetime.fromisoformat(one["began"]), datetime.fromisoformat(one["ended"]))
+        for one in sessions
+    )
+    total, until = 0.0, spans[0][0]
+    for began, ended in spans:
+        total += max((ended - max(began, until)).total_seconds(), 0.0)
+        until = max(until, ended)
+    return total
 
 
 def _pictures(folder: str) -> list[str]:
@@ -170,8 +183,8 @@ def _pictures(folder: str) -> list[str]:
         "Bayes.",
         "ascents": "Ascents with their effective sample size, one line a seed.",
         "costs": "Model tokens against utility; a bank's cost is shared by 51 utilities.",
-        "pmc": "Priors implied by the models (filled: prior, dotted: rollouts of the exact "
-        "predictive, dashed: of the transformer).",
+        "pmc": "Priors implied by the models, by `python -m posteer.experiments.validation` "
+        "(filled: prior, dotted: rollouts of the exact predictive, dashed: of the transformer).",
     }
     lines = []
     for name, caption in captions.items():

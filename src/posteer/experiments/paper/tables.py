@@ -6,7 +6,6 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from posteer.experiments.paper.cells import Cell, Cells, spread
 from posteer.experiments.paper.layouts import HEADINGS, TOLERANCE, Layout, Line, layouts_for
@@ -44,6 +43,8 @@ class Entry:
         if self.difference is None or self.statistic in ("min", "max"):
             return None
         assert self.ours is not None and self.theirs is not None
+        if self.ours.standard_error is None:  # a single run
+            return None
         kind = "ess" if self.statistic == "mean" else self.statistic
         return self.difference / spread(self.ours, self.theirs, kind)
 
@@ -100,16 +101,9 @@ def _cell_entries(
 
 def _figure(cell: Cell, kind: str, statistic: str) -> Figure | None:
     values = cell.values(kind)
-    if not values:
-        return None
-    if statistic in ("min", "max"):
+    if statistic in ("min", "max") and values:
         return Figure(min(values) if statistic == "min" else max(values), None)
-    return cell.figure(kind) if statistic != "mean" else Figure(fmean(values), _error(cell, kind))
-
-
-def _error(cell: Cell, kind: str) -> float:
-    figure = cell.figure(kind)
-    return 0.0 if figure is None else figure.standard_error or 0.0
+    return cell.figure(kind)
 
 
 def markdown(layout: Layout, cells: Cells) -> str:
@@ -193,14 +187,16 @@ def latex(layout: Layout, cells: Cells) -> str:
         if any(entry.theirs is not None for entry in row):
             theirs = [_tex_theirs(entry, layout.statistic) for entry in row]
             lines.append(f"    & {' & '.join(theirs)} \\\\")
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+    notes = [rf"  \par\footnotesize {_tex(note)}" for note in _troubles(rows) if note]
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", *notes, r"\end{table}", ""])
 
 
 def _tex_ours(entry: Entry, kind: str) -> str:
     if entry.ours is None:
         return "--"
     value = _number(entry.ours, kind)
-    error = "" if kind == "ess" else rf"\,({entry.ours.standard_error or 0.0:.{DIGITS[kind][1]}f})"
+    spread = entry.ours.standard_error
+    error = "" if kind == "ess" or spread is None else rf"\,({spread:.{DIGITS[kind][1]}f})"
     return rf"$\mathbf{{{value}}}{error}$" if entry.best else f"${value}{error}$"
 
 
@@ -273,7 +269,9 @@ def _number(figure: Figure | None, kind: str) -> str:
 
 
 def _with_error(figure: Figure, kind: str) -> str:
-    return f"{_number(figure, kind)} ({figure.standard_error or 0.0:.{DIGITS[kind][1]}f})"
+    if figure.standard_error is None:
+        return f"{_number(figure, kind)} (one run)"
+    return f"{_number(figure, kind)} ({figure.standard_error:.{DIGITS[kind][1]}f})"
 
 
 def _signed(value: float | None) -> str:

@@ -12,6 +12,9 @@ Several `[[grid]]` tables make a union of grids; keys above them are their defau
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -79,11 +82,13 @@ def config_from(given: Mapping[str, Any], where: str, name: str = "sweep") -> Sw
     rest = dict(given)
     name = rest.pop("name", name)
     require(isinstance(name, str) and bool(name), f"{where}: name {name!r}: expected a text")
-    grids = rest.pop("grid", None) or rest.pop("grids", None)
-    if grids is None:
+    if "grid" not in rest and "grids" not in rest:
         return SweepConfig(name=name, grids=(_grid(rest, where),))
+    grids = rest.pop("grid") if "grid" in rest else rest.pop("grids")
     require(
-        isinstance(grids, list) and all(isinstance(grid, dict) for grid in grids),
+        isinstance(grids, list)
+        and len(grids) > 0
+        and all(isinstance(grid, dict) for grid in grids),
         f"{where}: grid: expected tables, as in [[grid]]",
     )
     return SweepConfig(name=name, grids=tuple(_grid({**rest, **grid}, where) for grid in grids))
@@ -100,16 +105,25 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
     read: dict[str, Any] = {}
     for key, value in given.items():
         if key in ("models", "utilities", "methods"):
-            read[key] = _several(value, str, "texts", key, where)
+            texts = [value] if isinstance(value, str) else value
+            given_texts = _several(texts, str, "texts", key, where)
+            read[key] = _several([canonical(t) for t in given_texts], str, "texts", key, where)
         elif key in ("lengths", "horizons", "seeds"):
             if key == "seeds" and isinstance(value, int) and not isinstance(value, bool):
                 most = f"expected 1 to {MOST_RUNS:,}"
                 require(1 <= value <= MOST_RUNS, f"{where}: seeds {value}: {most}")
                 value = list(range(value))
-            read[key] = _several(value, int, "whole numbers", key, where)
+            numbers = _several(value, int, "whole numbers", key, where)
+            least = 0 if key == "seeds" else 1
+            for number in numbers:
+                good = least <= number < 2**62
+                require(good, f"{where}: {key} {number}: expected at least {least}, below 2**62")
+            read[key] = tuple(sorted(numbers)) if key == "seeds" else numbers
         elif key == "max_model_tokens":
-            good = value is None or (isinstance(value, int) and not isinstance(value, bool))
-            require(good, f"{where}: {key} {value!r}: expected a whole number")
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            require(
+                value is None or whole, f"{where}: {key} {value!r}: expected a whole number above 0"
+            )
             read[key] = value
         else:
             good = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
@@ -131,16 +145,29 @@ def _several(value: Any, kind: type, what: str, key: str, where: str) -> tuple[A
     return tuple(values)
 
 
-def canonical_method(text: str) -> str:
-    """The same method, however its settings were ordered and spaced.
+def canonical(text: str) -> str:
+    """The same name, however it was spaced and its settings ordered.
 
-    >>> canonical_method("ppt( steps=5, samples=9 )")
-    'ppt(samples=9,steps=5)'
+    >>> canonical("ppt( steps=5, samples=9 )"), canonical("frequency( .30 )"), canonical("./a.py:f")
+    ('ppt(samples=9,steps=5)', 'frequency(0.3)', 'a.py:f')
     """
-    spec = parse_spec(text)
-    settings = [f"{key}={spec.keywords[key]}" for key in sorted(spec.keywords)]
-    parts = [str(argument) for argument in spec.arguments] + settings
-    return f"{spec.name}({','.join(parts)})" if parts else spec.name
+    text = text.strip()
+    if ".py:" in text:
+        path, _, name = text.rpartition(":")
+        return f"{os.path.normpath(path)}:{name}"
+    kind, colon, rest = text.partition(":")
+    prefix = f"{kind}:" if kind == "exact" and colon else ""
+    body = rest.strip() if prefix else text
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*(\(.*\))?", body, re.DOTALL):
+        return text  # a folder
+    spec = parse_spec(body)
+    settings = [f"{key}={_shown_value(spec.keywords[key])}" for key in sorted(spec.keywords)]
+    parts = [_shown_value(argument) for argument in spec.arguments] + settings
+    return prefix + (f"{spec.name}({','.join(parts)})" if parts else spec.name)
+
+
+def _shown_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def differences(ours: SweepConfig, other: SweepConfig) -> list[str]:
@@ -154,7 +181,7 @@ def differences(ours: SweepConfig, other: SweepConfig) -> list[str]:
             lines.append(f"{entry.name}: without {_shown(gone)}")
         if added:
             lines.append(f"{entry.name}: with {_shown(added)}")
-    if not lines and {_frozen(grid) for grid in ours.grids} != {_frozen(g) for g in other.grids}:
+    if not lines and any(grid not in other.grids for grid in ours.grids):
         lines.append("grids: the same values in other combinations")
     return lines
 
@@ -168,10 +195,6 @@ def _values(grids: Sequence[Grid], name: str) -> list[Any]:
         else:
             values += value if isinstance(value, tuple) else [value]
     return list(dict.fromkeys(values))
-
-
-def _frozen(grid: Grid) -> str:
-    return repr(asdict(grid))
 
 
 def _shown(values: list[Any], most: int = 6) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,23 +57,29 @@ def run_sweep(
     batch_size: int | None = None,
     workers: int = 1,
     extend: bool = False,
+    retry_failed: bool = False,
     report: Report | None = None,
 ) -> Outcome:
-    """Run what the store in `out` does not hold yet, and say how the whole sweep stands."""
+    """Run what the store in `out` does not hold yet, and say how the whole sweep stands.
+
+    `retry_failed` runs again what failed. A store keeps the size of its batches.
+    """
     require(workers >= 1, f"{workers} workers: expected at least 1")
     require(batch_size is None or batch_size >= 1, f"batches of {batch_size}: expected at least 1")
     device, report = pick_device(device), report or Report()
     expansion = expand(config)
-    store = RunStore.create(out, config, extend)
-    store.recover()
-    _set_damaged_aside(store, report)
     size = batch_size or BATCH_SIZES[device.partition(":")[0]]
+    store = RunStore.create(out, config, size, extend=extend, any_size=batch_size is None)
+    for text in [*store.recover(), *store.set_damaged_aside()]:
+        report.warn(text)
+    if retry_failed:
+        _forget_failed(store, expansion, report)
     if workers == 1:
-        work = batches(expansion.runs, size)
+        work = batches(expansion.runs, store.batch_size)
         Runner(store, work, expansion.bank_files, device, report).run()
     else:
         store.close()
-        _in_processes(store, config, expansion, device, size, workers, report)
+        _in_processes(store, config, expansion, device, workers, report)
     return outcome(store, expansion)
 
 
@@ -88,14 +94,13 @@ def outcome(store: RunStore, expansion: Expansion) -> Outcome:
     return Outcome(len(expansion.runs), dict(statuses), errors)
 
 
-def retry_failed(store: RunStore, warn: Callable[[str], None]) -> int:
-    """Forget runs that failed, so that the next command runs them again."""
-    records, _ = store.records()
-    failed = [record for record in records if record["status"] == "failed"]
-    for record in failed:
-        warn(f"again: {_label(record)} ({record['error']})")
-        store.forget(name_of(record["configuration"]))
-    return len(failed)
+def _forget_failed(store: RunStore, expansion: Expansion, report: Report) -> None:
+    """Runs of this sweep that failed are to be run again."""
+    names = {run.name for run in expansion.runs} & store.names()
+    for record in store.records(names)[0]:
+        if record["status"] == "failed":
+            report.warn(f"again: {_label(record)} ({record['error']})")
+            store.forget(name_of(record["configuration"]))
 
 
 def _label(record: Record) -> str:
@@ -103,22 +108,11 @@ def _label(record: Record) -> str:
     return f"{run['model']} {run['utility']} m={run['length']} {run['method']} seed {run['seed']}"
 
 
-def _set_damaged_aside(store: RunStore, report: Report) -> None:
-    _, damaged = store.records()
-    for name, reason in damaged.items():
-        try:
-            kept = store.set_aside(name)
-        except FileNotFoundError:  # another process was faster
-            continue
-        report.warn(f"runs/{name}.json is damaged ({reason}): moved to {kept}, run again")
-
-
 def _in_processes(
     store: RunStore,
     config: SweepConfig,
     expansion: Expansion,
     device: str,
-    size: int,
     workers: int,
     report: Report,
 ) -> None:
@@ -126,12 +120,14 @@ def _in_processes(
     context = multiprocessing.get_context("spawn")
     complaints = context.SimpleQueue()
     threads = max(1, (os.cpu_count() or 1) // workers)
-    given = (store.folder, config, device, size, threads, os.getpid(), complaints)
+    given = (store.folder, config, device, threads, os.getpid(), complaints)
     processes = [context.Process(target=_work, args=given, daemon=True) for _ in range(workers)]
     wanted = {run.name for run in expansion.runs}
     seen = store.names()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers inherit it: Ctrl-C is ours
     for process in processes:
         process.start()
+    signal.signal(signal.SIGINT, before)
     try:
         while any(process.is_alive() for process in processes):
             time.sleep(WATCH_SECONDS)
@@ -164,7 +160,6 @@ def _work(
     folder: Path,
     config: SweepConfig,
     device: str,
-    size: int,
     threads: int,
     parent: int,
     complaints: Any,
@@ -178,13 +173,16 @@ def _work(
 
     try:
         expansion = expand(config)
-        report = Report(finished=still_wanted, within=still_wanted)
+        report = Report(finished=still_wanted, within=still_wanted, warn=_to_stderr)
         store = RunStore(folder)
-        Runner(store, batches(expansion.runs, size), expansion.bank_files, device, report).run()
-    except KeyboardInterrupt:
-        os._exit(130)
+        work = batches(expansion.runs, store.batch_size)
+        Runner(store, work, expansion.bank_files, device, report).run()
     except (InputError, OSError) as error:
         complaints.put(str(error))
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -203,15 +201,18 @@ def main(arguments: list[str] | None = None) -> None:
         done += len(records)
         print(f"{time.strftime('%H:%M:%S')} {done} runs", file=sys.stderr, flush=True)
 
-    config = read_config(given.config) if given.config else preset(given.preset or "paper")
-    ended = run_sweep(
-        config,
-        given.out,
-        device=given.device,
-        batch_size=given.batch,
-        workers=given.workers,
-        report=Report(finished=count, warn=lambda text: print(text, file=sys.stderr)),
-    )
+    try:
+        config = read_config(given.config) if given.config else preset(given.preset or "paper")
+        ended = run_sweep(
+            config,
+            given.out,
+            device=given.device,
+            batch_size=given.batch,
+            workers=given.workers,
+            report=Report(finished=count, warn=_to_stderr),
+        )
+    except (InputError, OSError) as error:
+        sys.exit(f"posteer: {error}")
     print(ended.to_json())
 
 

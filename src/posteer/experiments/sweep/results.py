@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def read_rows(path: Path) -> list[Row]:
     Sorted by configuration, so that the same runs are the same rows wherever they come from.
     """
     if path.is_file():
-        rows = _parquet().read_table(path).to_pylist()
+        rows = _read_parquet(path)
     else:
         store = RunStore.open(path)
         records, damaged = store.records()
@@ -135,7 +136,10 @@ def read_facts(path: Path) -> dict[str, Any]:
         kept = _parquet().read_schema(path).metadata or {}
         return {"configuration": None, "sessions": [], **json.loads(kept.get(b"posteer", b"{}"))}
     store = RunStore.open(path)
-    sessions = [json.loads(one.read_bytes()) for one in sorted(store.sessions.glob("[!.]*.json"))]
+    sessions = []
+    for one in sorted(store.sessions.glob("[!.]*.json")):
+        with suppress(ValueError):  # a time that was lost is no reason to stop
+            sessions.append(json.loads(one.read_bytes()))
     return {"configuration": store.manifest()["configuration"], "sessions": sessions}
 
 
@@ -164,7 +168,7 @@ def write_parquet(rows: list[Row], out: Path, facts: dict[str, Any]) -> None:
 def load_results(path: Path | str, histories: bool = False) -> Any:
     """A sweep's runs as a pandas DataFrame, one row per run.
 
-    With `histories` it has a column of lists for each thing that was recorded at every step.
+    With `histories` it has a column of lists, `step_...`, for each thing recorded at every step.
     """
     _parquet()
     import pandas
@@ -175,8 +179,20 @@ def load_results(path: Path | str, histories: bool = False) -> Any:
         return frame
     kept = read_histories(where)
     require(len(kept) > 0, f"{_histories_of(where)}: there is no such file")
-    table = pandas.DataFrame([{"run": run, **history} for run, history in kept.items()])
+    table = pandas.DataFrame(
+        [{"run": run} | {f"step_{k}": v for k, v in series.items()} for run, series in kept.items()]
+    )
     return frame.merge(table, on="run", how="left")
+
+
+def _read_parquet(path: Path) -> list[Row]:
+    try:
+        rows: list[Row] = _parquet().read_table(path).to_pylist()
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: not a Parquet file") from error
+    known = {"run", "status", "model", "utility", "method", "seed", *FIGURES}
+    require(not rows or known <= rows[0].keys(), f"{path}: a Parquet file of something else")
+    return rows
 
 
 def _parquet() -> Any:

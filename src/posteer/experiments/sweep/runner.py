@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from posteer.elicitation import Elicitation, elicit_batch, open_method
+from posteer.errors import InputError
 from posteer.experiments.sweep.histories import columns_of
 from posteer.experiments.sweep.provenance import Session, provenance
-from posteer.experiments.sweep.runs import Batch, RunConfig, latents_to_draw
+from posteer.experiments.sweep.runs import Batch, RunConfig, latents_to_draw, source_of
 from posteer.experiments.sweep.store import Record, RunStore
 from posteer.files import write_json
-from posteer.latents import draw_bank
+from posteer.latents import draw_bank, load_bank
 from posteer.latents.shipped import shipped_path
 from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.phases import phase, timed
@@ -52,15 +53,19 @@ class Runner:
         """Until every run is in the store, whoever solves it."""
         session = Session(self.device)
         path = self.store.sessions / f"{session.name}.json"
-        self.store.recover()
+        self._recover()
         left = list(self.batches)
         while left:
             before = len(left)
             left = [batch for batch in left if not self._attend(batch, session, path)]
             if len(left) == before:  # the rest is in other hands: look again, they may be killed
                 time.sleep(POLL_SECONDS)
-                self.store.recover()
+                self._recover()
         self.store.close()
+
+    def _recover(self) -> None:
+        for text in self.store.recover():
+            self.report.warn(text)
 
     def _attend(self, batch: Batch, session: Session, path: Path) -> bool:
         """Whether nothing is left to do for a batch."""
@@ -69,6 +74,7 @@ class Runner:
         with self.store.claim(batch.key) as mine:
             if not mine:
                 return False
+            self.store.finish(batch.key)  # its last owner may have been killed while committing
             runs = [run for run in batch.runs if not self.store.has(run.name)]
             if not runs:
                 return True
@@ -86,10 +92,13 @@ class Runner:
         return True
 
     def _solve(self, runs: list[RunConfig]) -> list[Record]:
+        for utility in {run.utility: run for run in runs}.values():
+            if source_of(utility.utility) != utility.utility_fingerprint:
+                raise ChangedError(f"{utility.utility} has changed since: run the command again")
         try:
             with phase("open"):
                 model, bank = self._open(runs[0])
-        except OSError:  # the store's disk, not the run
+        except (OSError, ChangedError):  # the store's disk or the user's files, not the run
             raise
         except Exception as error:
             return [_record(run, self.device, error=_words(error)) for run in runs]
@@ -127,6 +136,8 @@ class Runner:
         if run.model not in self._models:
             self._models[run.model] = complete(open_model(run.model, self.device))
         model = self._models[run.model]
+        if model.fingerprint != run.model_fingerprint:
+            raise ChangedError(f"{run.model} has changed since: run the command again")
         return model, self._bank(run, model)
 
     def _bank(self, run: RunConfig, model: SequenceModel) -> Path | None:
@@ -143,9 +154,24 @@ class Runner:
         kept = f"{model.fingerprint[:16]}-{plan.n_samples}x{length}-{seed}-{plan.unvisited}"
         path = self.store.banks / f"{kept}.safetensors"
         with self.store.claim(path.name, wait=True):
+            if path.exists() and not _is_whole(path):
+                moved = self.store.keep_aside(path)
+                self.report.warn(f"{path} is damaged: moved to {moved}, drawn again")
             if not path.exists():
                 draw_bank(Metered(model), plan, path, progress=self.report.within)
         return path
+
+
+class ChangedError(InputError):
+    """A file that was planned with is another by now."""
+
+
+def _is_whole(bank: Path) -> bool:
+    try:
+        load_bank(bank)
+    except InputError:
+        return False
+    return True
 
 
 def _words(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from posteer.automatic import Auto
 from posteer.elicitation import open_method
 from posteer.errors import require
-from posteer.experiments.sweep.configuration import SweepConfig, canonical_method
+from posteer.experiments.sweep.configuration import SweepConfig
 from posteer.files import sha256
 from posteer.latents import DrawPlan, load_bank
 from posteer.latents.shipped import shipped_path
@@ -83,11 +83,12 @@ def expand(config: SweepConfig) -> Expansion:
     runs: dict[str, RunConfig] = {}
     files: dict[str, Path] = {}
     for grid in config.grids:
-        methods = {canonical_method(text): open_method(text) for text in grid.methods}
+        methods = {text: open_method(text) for text in grid.methods}
         for name in grid.models:
             model = complete(open_model(name))
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
+            require(own is None or own.is_file(), f"{own}: there is no such bank")
             for method, solver in methods.items():
                 path = _bank_of(model, solver, own)
                 bank = None if path is None else sha256(path)
@@ -116,8 +117,13 @@ def expand(config: SweepConfig) -> Expansion:
 def _source(utility: str, model: SequenceModel) -> str | None:
     """What a user's function is made of: an edited file makes other runs."""
     open_goal(utility, model.space)
-    path = Path(utility.rpartition(":")[0])
-    return sha256(path) if utility.rpartition(":")[0].endswith(".py") else None
+    return source_of(utility)
+
+
+def source_of(utility: str) -> str | None:
+    """The hash of the file a utility is in, if it is in one."""
+    path = utility.rpartition(":")[0]
+    return sha256(Path(path)) if path.endswith(".py") else None
 
 
 def latents_to_draw(model: SequenceModel, solver: object) -> DrawPlan | None:
@@ -136,7 +142,6 @@ def _bank_of(model: SequenceModel, solver: object, own: Path | None) -> Path | N
     if plan is None:
         return None
     if own is not None:
-        require(own.is_file(), f"{own}: there is no such bank")
         origin = load_bank(own).origin
         require(
             origin.fingerprint == model.fingerprint and not origin.context,

@@ -1,6 +1,6 @@
 """The run store: one JSON file per run, named by the hash of its configuration.
 
-    sweep.json          the configuration, the format, the version of posteer
+    sweep.json          the configuration, the size of batches, the format, the version of posteer
     runs/HASH.json      one finished run each; it is done if this file is there and whole
     commits/KEY.json    a solved batch on its way into runs/
     quarantine/         files that were not whole, kept to be looked at
@@ -19,7 +19,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ except ImportError:  # not on Windows: there one process at a time is up to the 
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = "posteer-runs-1"
+OWN = {"runs", "commits", "sessions", "claims", "banks", "quarantine"}
 STALE_SECONDS = 3600.0
 Record = dict[str, Any]
 
@@ -61,6 +62,10 @@ def unseal(data: bytes, name: str) -> Record:
         raise DamagedError("it holds another run than its name says")
     found: Record = record
     return found
+
+
+def _is_ours(name: str) -> bool:
+    return name in OWN or name.endswith(".part")
 
 
 def _dump(value: object) -> str:
@@ -90,34 +95,67 @@ class RunStore:
         return store
 
     @classmethod
-    def create(cls, folder: Path, config: SweepConfig, extend: bool = False) -> RunStore:
-        """A store to run a sweep in: new, or one of the same sweep and version."""
+    def create(
+        cls,
+        folder: Path,
+        config: SweepConfig,
+        batch_size: int,
+        *,
+        extend: bool = False,
+        any_size: bool = True,
+    ) -> RunStore:
+        """A store to run a sweep in: new, or one that holds this sweep, by this version.
+
+        Batches are cut once and for all: a store keeps its size. `any_size` accepts it, whatever
+        it is.
+        """
         store = cls(folder)
-        if not (folder / "sweep.json").exists():
+        if folder.exists() and not store.described:
             require(
-                not folder.exists() or (folder.is_dir() and not any(folder.iterdir())),
+                folder.is_dir() and all(_is_ours(path.name) for path in folder.iterdir()),
                 f"{folder}: there is something here that is no sweep: choose another --out",
             )
-            for part in (store.runs, store.commits, store.sessions):
-                part.mkdir(parents=True, exist_ok=True)
-            store._describe(config)
-            return store
-        manifest = store.manifest()
-        changed = differences(config, store.config())
-        if manifest["version"] != __version__:
-            changed.append(f"posteer {__version__}: the runs are from {manifest['version']}")
-        require(
-            extend or not changed,
-            f"{folder} holds another sweep ({'; '.join(changed)}): choose another --out, or "
-            "--extend to add to it",
-        )
-        if changed:
-            store._describe(config)
+        for part in (store.runs, store.commits, store.sessions):
+            part.mkdir(parents=True, exist_ok=True)
+        with store.claim("sweep.json", wait=True):
+            if store.described:
+                config, batch_size = store._accept(config, batch_size, extend, any_size)
+            facts = {
+                "format": FORMAT,
+                "version": __version__,
+                "batch": batch_size,
+                "configuration": config.to_json(),
+            }
+            if not store.described or facts != store.manifest():
+                write_json(folder / "sweep.json", facts)
         return store
 
-    def _describe(self, config: SweepConfig) -> None:
-        facts = {"format": FORMAT, "version": __version__, "configuration": config.to_json()}
-        write_json(self.folder / "sweep.json", facts)
+    @property
+    def described(self) -> bool:
+        return (self.folder / "sweep.json").exists()
+
+    @property
+    def batch_size(self) -> int:
+        return int(self.manifest()["batch"])
+
+    def _accept(
+        self, config: SweepConfig, batch_size: int, extend: bool, any_size: bool
+    ) -> tuple[SweepConfig, int]:
+        """The sweep and batch size of a store that a command may work on; others are refused."""
+        manifest, here = self.manifest(), self.config()
+        new = [grid for grid in config.grids if grid not in here.grids]
+        changed = differences(config, here) if new else []
+        if manifest["version"] != __version__:
+            changed.append(f"posteer {__version__}: the runs are from {manifest['version']}")
+        if not any_size and manifest["batch"] != batch_size:
+            changed.append(f"batches of {batch_size}: those here are of {manifest['batch']}")
+        require(
+            extend or not changed,
+            f"{self.folder} holds another sweep ({'; '.join(changed)}): choose another --out, or "
+            "--extend to add to it",
+        )
+        union = SweepConfig(name=here.name, grids=(*here.grids, *new))
+        return union, batch_size if not any_size else manifest["batch"]
 
     def manifest(self) -> dict[str, Any]:
         path = self.folder / "sweep.json"
@@ -125,6 +163,7 @@ class RunStore:
         try:
             facts: dict[str, Any] = json.loads(path.read_bytes())
             known = facts.get("format") == FORMAT
+            whole = {"version", "batch", "configuration"} <= facts.keys()
         except (ValueError, AttributeError) as error:
             raise InputError(f"{path}: not a description of a sweep") from error
         require(
@@ -132,6 +171,7 @@ class RunStore:
             f"{self.folder}: a store of format {facts.get('format')!r}, and this posteer "
             f"({__version__}) reads {FORMAT!r}: use the version that wrote it",
         )
+        require(whole, f"{path}: not a description of a sweep")
         return facts
 
     def config(self) -> SweepConfig:
@@ -159,11 +199,25 @@ class RunStore:
                 continue  # another process is setting it aside
         return found, damaged
 
-    def set_aside(self, name: str) -> Path:
+    def set_damaged_aside(self) -> list[str]:
+        """Look at every file; what is not whole is set aside and named."""
+        told = []
+        for name in self.records()[1]:
+            with self.claim(name, wait=True):
+                try:
+                    self.read(name)  # another process may have mended it since
+                except FileNotFoundError:
+                    continue
+                except DamagedError as error:
+                    kept = self.keep_aside(self.runs / f"{name}.json")
+                    told.append(f"runs/{name}.json is damaged ({error}): moved to {kept}")
+        return told
+
+    def keep_aside(self, path: Path) -> Path:
         """Move a damaged file out of the way; it is never deleted."""
         self.quarantine.mkdir(exist_ok=True)
-        kept = self.quarantine / f"{name}.{time.time_ns()}.json"
-        (self.runs / f"{name}.json").rename(kept)
+        kept = self.quarantine / f"{path.stem}.{time.time_ns()}{path.suffix}"
+        path.rename(kept)
         return kept
 
     def forget(self, name: str) -> None:
@@ -177,28 +231,36 @@ class RunStore:
         write_atomically(journal, json.dumps(files).encode())
         self._spread(journal)
 
-    def recover(self) -> None:
-        """Finish what killed processes had begun to commit, and sweep up after them."""
+    def recover(self) -> list[str]:
+        """Finish what killed processes had begun to commit, and clean up after them; what could
+        not be read is set aside and named."""
+        told = []
         for journal in sorted(self.commits.glob("[!.]*.json")):
             with self.claim(journal.stem) as mine:
-                if mine:
-                    self._spread(journal)
+                if mine and not self._spread(journal):
+                    told.append(f"{journal} is damaged: set aside, its batch is solved again")
+                    self.keep_aside(journal)
         for part in [*self.runs.glob(".*.part"), *self.commits.glob(".*.part")]:
-            with_age = part.stat().st_mtime if part.exists() else time.time()
-            if time.time() - with_age > STALE_SECONDS:
-                part.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # its writer is done with it
+                if time.time() - part.stat().st_mtime > STALE_SECONDS:
+                    part.unlink()
+        return told
 
-    def _spread(self, journal: Path) -> None:
+    def finish(self, key: str) -> None:
+        """Spread a batch that a killed process had committed, if it is this one."""
+        self._spread(self.commits / f"{key}.json")
+
+    def _spread(self, journal: Path) -> bool:
         try:
             files: dict[str, str] = json.loads(journal.read_bytes())
+            absent = {n: text.encode() for n, text in files.items() if not self.has(n[:-5])}
         except FileNotFoundError:
-            return  # another process has done it
-        except ValueError:
-            journal.unlink()  # a machine that lost power: its batch is solved again
-            return
-        absent = {n: text.encode() for n, text in files.items() if not (self.runs / n).exists()}
+            return True  # another process has done it
+        except (ValueError, AttributeError):
+            return False  # a machine that lost power
         write_each(self.runs, absent)
         journal.unlink(missing_ok=True)
+        return True
 
     @contextmanager
     def claim(self, key: str, wait: bool = False) -> Iterator[bool]:

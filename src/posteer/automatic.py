@@ -22,13 +22,14 @@ from posteer.utilities.base import has_exact_mean
 class Auto:
     """Chooses by the problems at hand, says so in its answers, and leaves the rest to the choice.
 
-    `open_method` turns a method's name into a method.
+    `open_method` turns a method's name into a method. `verify` as in `elicit`.
     """
 
     open_method: Callable[[str], Any]
     bank: LatentBank | None = None
     allow_mismatch: bool = False
     device: str | None = None
+    verify: int = 0
     analytic: bool = False
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:

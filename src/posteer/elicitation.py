@@ -28,7 +28,7 @@ from posteer.objectives import open_goal
 from posteer.phases import phase, timed
 from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
 from posteer.search import exhaustive, gcg, prefixes, simple
-from posteer.spec import Spec, parse_spec
+from posteer.spec import Spec, integer, parse_spec
 from posteer.steering import classes, ppt
 from posteer.utilities import Utility
 from posteer.verification import verify as verify_answer
@@ -42,8 +42,10 @@ class Method(Protocol):
 
 
 def _auto(spec: Spec) -> Auto:
-    spec.take()
-    return Auto(open_method=open_method)
+    """`auto`, or `auto(verify=8)`."""
+    verify = integer(spec.take(verify=0)["verify"], "verify")
+    require(verify >= 0, f"verify {verify}: expected at least 0")
+    return Auto(open_method=open_method, verify=verify)
 
 
 METHODS: dict[str, Callable[[Spec], Method]] = {
@@ -255,7 +257,8 @@ def elicit_batch(
     with timed() as phases:
         started = time.perf_counter()
         answers = solver.solve(problems, progress)
-        answers = [verify_answer(*one, verify) for one in zip(problems, answers, strict=True)]
+        most = max(verify, solver.verify) if isinstance(solver, Auto) else verify
+        answers = [verify_answer(*one, most) for one in zip(problems, answers, strict=True)]
         seconds = (time.perf_counter() - started) / len(problems)
         with phase("rank"):
             fields = landscapes(metered.inner, list(goals.values()), length, horizon, progress)

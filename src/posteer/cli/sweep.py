@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = App(name="sweep", help="Run many elicitations; the same command goes on after any stop.")
 
-Preset = Annotated[str | None, Parameter(help="paper (5,100 runs), own-context or small.")]
+Preset = Annotated[str | None, Parameter(help="paper (5,100 runs), own-context, auto or small.")]
 Config = Annotated[Path | None, Parameter(help="A TOML file; docs/SWEEPS.md shows one.")]
 Out = Annotated[Path, Parameter(help="Folder of the runs.")]
 Device = Annotated[str, Parameter(help="Where to run: auto, cpu or cuda.")]
@@ -33,7 +33,7 @@ def _chosen(preset: str | None, config: Path | None) -> SweepConfig:
 
     require(
         (preset is None) != (config is None),
-        "expected --preset NAME (paper, own-context, small) or --config FILE, one of them",
+        "expected --preset NAME (paper, own-context, auto, small) or --config FILE, one of them",
     )
     if config is not None:
         return read_config(config)

@@ -11,13 +11,16 @@ PAPERS_SNAPPING = "candidate-score=optimum-context"
 VARIANTS = ("ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
 
 
-def _every_target(name: str, methods: tuple[str, ...]) -> SweepConfig:
+def _every_target(
+    name: str, methods: tuple[str, ...], seeds: tuple[int, ...] = tuple(range(10))
+) -> SweepConfig:
     grids = tuple(
         Grid(
             models=(model,),
             utilities=tuple(utility_of_target(target) for target in targets),
             methods=methods,
             lengths=(6, 50),
+            seeds=seeds,
         )
         for model, targets in TARGETS.items()
     )
@@ -25,8 +28,8 @@ def _every_target(name: str, methods: tuple[str, ...]) -> SweepConfig:
 
 
 def presets() -> dict[str, SweepConfig]:
-    """`paper` is its whole comparison, `own-context` its PPT half under our snapping rule, and
-    `small` a minute's taste of it."""
+    """`paper` is its whole comparison, `own-context` its PPT half under our snapping rule, `auto`
+    the same cells by our default method, and `small` a minute's taste."""
     small = Grid(
         models=("urn", "beta-bernoulli"),
         utilities=("dyck", "frequency(0.3)", "reverse-xent(tau-0.2)"),
@@ -38,6 +41,7 @@ def presets() -> dict[str, SweepConfig]:
     return {
         "paper": _every_target("paper", papers),
         "own-context": _every_target("own-context", VARIANTS),
+        "auto": _every_target("auto", ("auto(verify=8)",), seeds=(0, 1)),
         "small": SweepConfig(name="small", grids=(small,)),
     }
 

@@ -122,6 +122,22 @@ class ConjugateFit(FromBank):
     def _by_urns(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
+        values = self._under_each_fit(utility, prompts, horizon)
+        return values[:, 0], _spread(values[:, 1:])
+
+    def difference(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> tuple[float, float]:
+        """J of the first prompt less that of the second, and the standard error of that: both move
+        together under the replicates. For horizons that can be enumerated."""
+        values = self._under_each_fit(utility, prompts, horizon)
+        gaps = (values[0] - values[1])[None]
+        return float(gaps[0, 0]), float(_spread(gaps[:, 1:])[0])
+
+    def _under_each_fit(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> Float[Tensor, "K R1"]:
+        """By the fit, and by each of its replicates."""
         space = self.bank.space
         table = ExpectedUtility(utility, space.vocab_size, horizon).values
         fits = [self.mixture, *self.replicates]
@@ -135,8 +151,7 @@ class ConjugateFit(FromBank):
             means = urn_means(space, pseudo_counts, last % space.n_contexts, own, horizon)
             weights = torch.stack([fit.component_log_evidence(counts) for fit in fits], 1)
             parts.append((weights.softmax(-1) * means.unflatten(1, weights.shape[1:])).sum(-1))
-        values = torch.cat(parts)
-        return values[:, 0], _spread(values[:, 1:])
+        return torch.cat(parts)
 
     def _by_draws(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int

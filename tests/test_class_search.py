@@ -291,7 +291,7 @@ def test_the_experiment_prints_its_tables(method, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].startswith("| beta-bernoulli | 6 | 20 |")
     assert sum(line.startswith("| beta-bernoulli | 6 | tau-") for line in lines) == 8
-    with pytest.raises(InputError, match="expected one that draws from the prior"):
+    with pytest.raises(InputError, match="expected one that works on latents"):
         main(["--method", "gcg"])
 
 

@@ -114,6 +114,8 @@ def sparkline(values: list[float], width: int = 40) -> str:
 def _rows_of_prompt(result: Elicitation | Judgement) -> Table:
     """A prompt, its utility, and how that stands among all prompts."""
     rows = rows_table()
+    if result.context:
+        rows.add_row("context", show_prompt(result.context, result.vocab_size))
     rows.add_row("prompt", _prompt_text(result.prompt, result.vocab_size))
     rows.add_row("expected utility", _utility_text(result))
     rows.add_row("optimum", _optimum_text(result.expected_utility, result.optimum))

@@ -17,14 +17,12 @@ from torch import Tensor
 from posteer.errors import InputError, require
 from posteer.evaluation import (
     ENUMERABLE_CONTINUATIONS,
-    NODES_IN_ONE_PASS,
-    TOKENS_AT_ONCE,
     check_prompts,
-    continuation_laws,
     impossible_prompts,
+    last_contexts,
 )
-from posteer.kernels import ContextSpace
 from posteer.models.base import QueryCount
+from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
 from posteer.models.memory import free_cached, is_out_of_memory
 from posteer.models.tree import tree_size
 from posteer.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
@@ -141,7 +139,7 @@ class Field:
         """The exact objective of each prompt under its run's goal, charged to the run."""
         if len(prompts) == 0:
             return torch.zeros(0, dtype=torch.float64)
-        check_prompts(self.model.space, prompts)
+        check_prompts(self.model, prompts)
         for run, n in zip(*runs.unique(return_counts=True), strict=True):
             self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
         laws = continuation_laws(self.model, prompts, self.horizon)
@@ -158,7 +156,7 @@ class Field:
         parts, order = [], []
         for rows in by_objective.values():
             objective = self.objectives[int(runs[rows[0]])]
-            contexts = ContextSpace(self.vocab, objective.order).suffix(prompts[rows].cpu())
+            contexts = last_contexts(self.model, objective.order, prompts[rows].cpu())
             parts.append(objective.of_laws(laws[rows], contexts))
             order += rows
         places = torch.tensor(order, device=laws.device).argsort()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from posteer.errors import require
+from posteer.models.conditioned import context_of
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
 from posteer.search.field import Field, grouped
@@ -148,7 +149,10 @@ class BeamSearch:
     def _search(self, field: Field, progress: Progress | None) -> None:
         generators = [torch_stream(run.problem.seed, "beam") for run in field.runs]
         beams: dict[int, Tensor] = {}
-        shortest = [max(field.model.space.order, goal.order) for goal in field.objectives]
+        read = len(context_of(field.model))
+        shortest = [
+            max(field.model.space.order - read, goal.order - read, 0) for goal in field.objectives
+        ]
         waiting = list(range(len(field.runs)))
         for length in range(min(shortest) + 1, field.length + 1):
             for run in [run for run in waiting if shortest[run] < length]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from posteer.allowed import AllowedPrompts, parse_allowed
 from posteer.errors import require
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import BankScorer, score_classes
@@ -22,14 +21,13 @@ from posteer.latents.importance import pareto_k
 from posteer.latents.rollouts import DrawPlan
 from posteer.models.base import QueryCount
 from posteer.problem import Answer, Problem, Progress
-from posteer.prompt_classes import PromptClasses
+from posteer.prompt_classes import ClassProblem, PromptClasses
 from posteer.shapes import Int
 from posteer.spec import Spec, integer
 from posteer.steering.ascent import AscentSettings
 from posteer.steering.banks import Banks, BankSource, draw_plan, draw_settings, require_exact_mean
 from posteer.steering.class_search import (
     BestClasses,
-    ClassProblem,
     SearchSettings,
     search_classes,
 )
@@ -44,8 +42,7 @@ SNAPPED_STARTS = 4
 class ClassSearch:
     """The best prompts by a bank's estimate of hard prompts.
 
-    `allowed` restricts them, as conditions or as their text form. `ascent` is that of the
-    geometric tilt, which local searches start from.
+    `ascent` is that of the geometric tilt, which local searches start from.
     """
 
     analytic: bool
@@ -54,7 +51,6 @@ class ClassSearch:
     allow_mismatch: bool = False
     search: SearchSettings = field(default_factory=SearchSettings)
     ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))
-    allowed: AllowedPrompts | str | None = None
 
     @property
     def latents(self) -> BankSource:
@@ -77,7 +73,7 @@ class ClassSearch:
             require_exact_mean(problem)
         banks = self.latents.banks(problems, progress)
         before = replace(problems[0].model.queries)
-        asked = [self._class_problem(problem) for problem in problems]
+        asked = [ClassProblem.of(problem) for problem in problems]
         enumerated: dict[tuple[int, int], PromptClasses | None] = {}
         for one in asked:
             key = (one.length, one.ends.order)
@@ -133,26 +129,17 @@ class ClassSearch:
             for index, solution in zip(climbing, ascents, strict=True)
         }
 
-    def _class_problem(self, problem: Problem) -> ClassProblem:
-        space, allowed = problem.model.space, self.allowed
-        if isinstance(allowed, str):
-            allowed = parse_allowed(allowed, space.vocab_size)
-        require(
-            allowed is None or allowed.vocab_size == space.vocab_size,
-            f"allowed prompts are over {allowed.vocab_size if allowed else 0} tokens: "
-            f"{problem.model.name} has {space.vocab_size}",
-        )
-        return ClassProblem(space, problem.length, problem.utility.order, allowed)
-
 
 def _best_snapped(solution: Optimised) -> Int[Tensor, "R m"]:
     space, bank = solution.space, solution.bank
-    near = propose(space, solution.ascent.prompt, solution.problem.length)
+    problem, head = solution.problem, len(solution.problem.head)
+    length = head + problem.length
+    near = propose(space, solution.ascent.prompt, length, problem.first_contexts)
     last = space.suffix(near.tokens)
     scores = score_classes(
         bank.kernels, solution.means, near.counts, last, near.starts, bank.first_likelihood
     )
-    return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]]
+    return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]][:, head:]
 
 
 def _answer(
@@ -187,7 +174,7 @@ def _answer(
 
 
 def from_spec(spec: Spec) -> ClassSearch:
-    """`classes-analytic(samples=5000,keep=10,restarts=8,limit=50000,allowed=first=0;ban=11|000)`."""
+    """`classes-analytic(samples=5000,keep=10,restarts=8,limit=50000)`."""
     analytic = spec.name.endswith("-analytic")
     defaults = SearchSettings()
     given = spec.take(
@@ -197,7 +184,6 @@ def from_spec(spec: Spec) -> ClassSearch:
         restarts=defaults.restarts,
         rounds=defaults.max_rounds,
         steps=500,
-        allowed=None,
     )
     return ClassSearch(
         analytic=analytic,
@@ -209,5 +195,4 @@ def from_spec(spec: Spec) -> ClassSearch:
             max_rounds=integer(given["rounds"], "rounds"),
         ),
         ascent=AscentSettings(max_steps=integer(given["steps"], "steps")),
-        allowed=given["allowed"],
     )

@@ -24,7 +24,7 @@ from posteer.models.base import QueryCount
 from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress, Step
 from posteer.randomness import torch_stream
-from posteer.shapes import Float, Int
+from posteer.shapes import Bool, Float, Int
 from posteer.spec import Spec, integer, number
 from posteer.steering.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.steering.banks import (
@@ -95,11 +95,11 @@ class PosteriorPrefixTuning:
                 part = indices[at : at + size]
                 own = [banks[self.latents.key(problems[i])] for i in part]
                 runs = [
-                    (problems[i], bank.at_order(order))
+                    (problems[i], bank.at_order(order, problems[i].head))
                     for i, (bank, _) in zip(part, own, strict=True)
                 ]
                 solved = [
-                    replace(one, held_out=None if other is None else other.at_order(order))
+                    one.with_held_out(other)
                     for one, (_, other) in zip(
                         self._optimise_batch(space, runs, progress), own, strict=True
                     )
@@ -130,8 +130,10 @@ class PosteriorPrefixTuning:
         before = replace(runs[0][0].model.queries)
         latents = torch.stack([latents_last(bank.kernels) for _, bank in runs]).to(self._place)
         source = self._integrand_source(space, runs, latents)
-        start = initial_prompts(space, [problem.seed for problem, _ in runs]).to(self._place)
-        steps = runs[0][0].length - space.order
+        starts = _first_contexts([problem for problem, _ in runs])
+        seeds = [problem.seed for problem, _ in runs]
+        start = initial_prompts(space, seeds, starts).to(self._place)
+        steps = runs[0][0].steps
 
         def report(done: int, at_most: int, _running: int) -> None:
             if progress is not None:
@@ -141,7 +143,7 @@ class PosteriorPrefixTuning:
         first = torch.stack([f.T for f in firsts]).to(self._place) if firsts else None
         with phase("ascend"):
             ascents = ascend(
-                space, start, latents, steps, source, self.ascent, report, first, self.tilt
+                space, start, latents, steps, source, self.ascent, report, first, self.tilt, starts
             )
         spent = runs[0][0].model.queries.since(before)
         solved = []
@@ -218,7 +220,7 @@ class PosteriorPrefixTuning:
             space,
             solution.ascent.prompt,
             latents,
-            problem.length - space.order,
+            problem.steps,
             source,
             None if first is None else first.T[None],
             self.tilt,
@@ -252,9 +254,33 @@ class Optimised:
 
     def snap(self, score: CandidateScore) -> tuple[Int[Tensor, "m"], float]:
         """The hard prompt and its surrogate."""
-        kernels, length = self.bank.kernels, self.problem.length
-        first = self.bank.first_likelihood
-        return snap(self.space, self.ascent.prompt, kernels, self.means, length, score, first)
+        kernels, first = self.bank.kernels, self.bank.first_likelihood
+        head, starts = len(self.problem.head), self.problem.first_contexts
+        walk, value = snap(
+            self.space,
+            self.ascent.prompt,
+            kernels,
+            self.means,
+            head + self.problem.length,
+            score,
+            first,
+            starts,
+        )
+        return walk[head:], value
+
+    def with_held_out(self, bank: LatentBank | None) -> Optimised:
+        if bank is None:
+            return self
+        return replace(self, held_out=bank.at_order(self.space.order, self.problem.head))
+
+
+def _first_contexts(problems: list[Problem]) -> Bool[Tensor, "B C"] | None:
+    """Where each prompt may begin; None if anywhere."""
+    own = [problem.first_contexts for problem in problems]
+    given = [mask for mask in own if mask is not None]
+    if not given:
+        return None
+    return torch.stack([torch.ones_like(given[0]) if mask is None else mask for mask in own])
 
 
 def from_spec(spec: Spec) -> PosteriorPrefixTuning:

@@ -127,7 +127,7 @@ def bank_estimate(process, context, goal, utility_order, prompts, horizon, sampl
     continued from the end of context + prompt."""
     bank = draw_analytic(process, samples, seed)
     order = process.space.order
-    walks = torch.cat([torch.tensor(context).expand(len(prompts), -1), prompts], 1)
+    walks = torch.cat([torch.tensor(context).long().expand(len(prompts), -1), prompts], 1)
     own = count_transitions(process.space, walks)
     if len(context) > order:
         own = own - count_transitions(process.space, torch.tensor(context))

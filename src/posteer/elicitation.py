@@ -259,9 +259,7 @@ def elicit_batch(
             judged = _judge_all(problems, answers)
     name = method if isinstance(method, str) else type(method).__name__
     share = {what: spent / len(problems) for what, spent in phases.items()}
-    shown = (
-        allowed if isinstance(allowed, str | None) else getattr(allowed, "__name__", str(allowed))
-    )
+    shown = None if conditions is None else getattr(allowed, "__name__", str(allowed))
     return [
         replace(
             _record(problem, answer, judged[at], among[_key(runs[at][0])], name, seconds, share),

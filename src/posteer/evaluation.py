@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from posteer.allowed import AllowedPrompts
+from posteer.allowed.drawing import list_allowed
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace, count_transitions, log_likelihood
 from posteer.latents.bank import LatentBank
@@ -264,9 +265,7 @@ def landscapes(
     n_bits = length * math.log2(vocab)
     if n_bits > math.log2(ENUMERABLE_PROMPTS) or vocab ** (length + horizon) > ENUMERABLE_LEAVES:
         return [None] * len(utilities)
-    prompts = all_sequences(vocab, length)
-    if allowed is not None:
-        prompts = _or_refuse(prompts[allowed.allows(prompts)], length)
+    prompts = all_sequences(vocab, length) if allowed is None else list_allowed(allowed, length)
     prompts = prompts[~impossible_prompts(model, prompts)]
     laws: list[Tensor] = []
     for rows in prompts.split(part):
@@ -278,11 +277,6 @@ def landscapes(
         value = objective.of_laws(every, last_contexts(model, objective.order, prompts))
         found.append(PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())]))
     return found
-
-
-def _or_refuse(allowed: Tensor, length: int) -> Tensor:
-    require(len(allowed) > 0, f"no prompt of {length} tokens is allowed")
-    return allowed
 
 
 def _report(progress: Progress | None, values: list[Tensor], total: int) -> None:
@@ -309,7 +303,8 @@ def _landscape_of_classes(
     possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
     kept = possible.nonzero().flatten()
     if asked.allowed is not None:
-        allowed = _or_refuse(asked.allowed_rows(classes), asked.length)
+        allowed = asked.allowed_rows(classes)
+        require(len(allowed) > 0, f"no allowed prompt of {asked.length} tokens exists")
         kept = kept[torch.isin(kept, allowed)]
     values: list[Tensor] = []
     for rows in kept.split(part):

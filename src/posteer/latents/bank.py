@@ -110,6 +110,8 @@ class LatentBank:
             self,
             space=space,
             kernels=lift(self.space, self.kernels, order),
+            counts=None,
+            snapshots={},
             first_likelihood=log_first.exp().T,
             observed=None,
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from posteer.allowed.drawing import draw_allowed
 from posteer.errors import InputError, require
 from posteer.evaluation import (
     ENUMERABLE_CONTINUATIONS,
@@ -83,6 +84,7 @@ class Field:
         first = problems[0]
         self.model, self.length, self.horizon = first.model, first.length, first.horizon
         self.vocab = self.model.space.vocab_size
+        self.allowed = first.allowed
         self.runs = [Run(problem) for problem in problems]
         require(
             self.vocab**self.horizon <= ENUMERABLE_CONTINUATIONS,
@@ -125,15 +127,20 @@ class Field:
     def random_prompts(self, runs: Sequence[int], purpose: str, n: int = 1) -> Int[Tensor, "B n m"]:
         """Uniform prompts, `n` for each run, from the run's own seed."""
         return torch.stack(
-            [
-                torch.randint(
-                    self.vocab,
-                    (n, self.length),
-                    generator=torch_stream(self.runs[run].problem.seed, purpose),
-                )
-                for run in runs
-            ]
+            [self.draw(n, torch_stream(self.runs[run].problem.seed, purpose)) for run in runs]
         )
+
+    def draw(self, n: int, generator: torch.Generator) -> Int[Tensor, "n m"]:
+        """Uniform prompts, or allowed ones."""
+        if self.allowed is not None:
+            return draw_allowed(self.allowed, self.length, n, generator)
+        return torch.randint(self.vocab, (n, self.length), generator=generator)
+
+    def permitted(self, prompts: Int[Tensor, "K t"]) -> Int[Tensor, "K2 t"]:
+        """Those that are allowed, or may become so if they are not whole."""
+        if self.allowed is None:
+            return prompts
+        return prompts[self.allowed.may_begin(prompts, self.length)]
 
     def values(self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]) -> Float[Tensor, "K"]:
         """The exact objective of each prompt under its run's goal, charged to the run."""
@@ -233,8 +240,8 @@ def _without_gradients(problems: Sequence[Problem]) -> list[str]:
 
 def grouped(problems: list[Problem]) -> list[list[int]]:
     """Indices of problems that can be searched as one batch."""
-    groups: dict[tuple[int, int, int], list[int]] = {}
+    groups: dict[tuple[int, ...], list[int]] = {}
     for index, problem in enumerate(problems):
-        key = (id(problem.model), problem.length, problem.horizon)
+        key = (id(problem.model), problem.length, problem.horizon, id(problem.allowed))
         groups.setdefault(key, []).append(index)
     return list(groups.values())

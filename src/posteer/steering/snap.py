@@ -39,6 +39,9 @@ class Candidates:
     counts: Int[Tensor, "K C V"]
     starts: Int[Tensor, "K"]
 
+    def select(self, rows: Bool[Tensor, "K"]) -> Candidates:
+        return Candidates(self.tokens[rows], self.counts[rows], self.starts[rows])
+
 
 def snap(
     space: ContextSpace,
@@ -48,13 +51,22 @@ def snap(
     length: int,
     score: CandidateScore = "own-context",
     first_likelihood: Float[Tensor, "L C"] | None = None,
-    first_contexts: Bool[Tensor, "C"] | None = None,
 ) -> tuple[Int[Tensor, "m"], float]:
-    """The best hard prompt near one prompt kernel, and its surrogate.
+    """The best hard prompt near one prompt kernel, and its surrogate."""
+    candidates = propose(space, prompt, length)
+    return choose(space, prompt, candidates, kernels, means, score, first_likelihood)
 
-    `length` and the prompt include its head, if it has one.
-    """
-    candidates = propose(space, prompt, length, first_contexts)
+
+def choose(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    candidates: Candidates,
+    kernels: Float[Tensor, "L C V"],
+    means: Float[Tensor, "L C"],
+    score: CandidateScore,
+    first_likelihood: Float[Tensor, "L C"] | None = None,
+) -> tuple[Int[Tensor, "m"], float]:
+    """The best of some candidates, and its surrogate."""
     values = score_candidates(space, prompt, candidates, kernels, means, score, first_likelihood)
     best = int(values.argmax())
     return candidates.tokens[best], float(values[best])
@@ -66,7 +78,10 @@ def propose(
     length: int,
     first_contexts: Bool[Tensor, "C"] | None = None,
 ) -> Candidates:
-    """All candidates of one prompt kernel, from every context it may start in."""
+    """All candidates of one prompt kernel, from every context it may start in.
+
+    `length` includes the head of a prompt that has one, and so do the candidates' tokens.
+    """
     steps = length - space.order
     transitions = prompt.transitions[0]
     counts, starts, walks = [], [], []

@@ -102,6 +102,24 @@ class AllowedPrompts:
         require(least <= length, f"the counts ask for {least} tokens: the prompt has {length}")
         return mask
 
+    def may_begin(self, prefixes: Int[Tensor, "K t"], length: int) -> Bool[Tensor, "K"]:
+        """Whether a beginning breaks nothing yet that the rest of the prompt could not mend."""
+        so_far = prefixes.shape[1]
+        if so_far == length:
+            return self.allows(prefixes)
+        mask = self.token_mask(length)[:so_far]
+        good = mask[torch.arange(so_far), prefixes].all(-1)
+        for gram in self.banned:
+            if len(gram) <= so_far:
+                windows = prefixes.unfold(1, len(gram), 1)
+                good &= ~(windows == torch.tensor(gram)).all(-1).any(-1)
+        for token, least, most in self.bounds:
+            occurs = (prefixes == token).sum(-1)
+            good &= occurs + length - so_far >= least
+            if most is not None:
+                good &= occurs <= most
+        return good
+
     def context_order(self, order: int, head: int = 0) -> int:
         """How many tokens of each end of a prompt a class must know, at least `order`.
 

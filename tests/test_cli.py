@@ -134,6 +134,14 @@ USER_FILES = {
         (["evaluate", "--prompt", "0"], "more than the order"),
         (["evaluate", "--prompt", ""], "empty"),
         (["evaluate"], "prompt"),
+        (["evaluate", "--prompt", "01", "--context", "02"], "context has the symbol '2'"),
+        (["elicit", "--context", "0x"], "context has the symbol 'x'"),
+        (["elicit", "--allowed", "first=3"], "allowed prompts name the token 3"),
+        (["elicit", "--allowed", "ban=0,1"], "no allowed prompt of 6 tokens"),
+        (
+            ["elicit", "--model", "urn", "--method", "soft-pt", "--allowed", "first=0"],
+            "soft-pt cannot",
+        ),
         (["elicit", "--utility", "raises.py:f"], "raised RuntimeError: no idea"),
         (["elicit", "--utility", "nan.py:f"], "returned nan"),
         (["elicit", "--utility", "broken.py:f"], "raised SyntaxError"),
@@ -154,6 +162,25 @@ def test_bad_input_is_one_line_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     assert complaint in refused(capsys, *arguments)
     assert {path.name for path in tmp_path.iterdir()} == set(USER_FILES)
+
+
+def test_contexts_and_allowed_prompts_at_the_command_line(capsys):
+    asked = ["--context", "0111", "--length", "4", "--allowed", "first=0;count(1)<=2"]
+    main(["elicit", "--method", FAST, *asked, "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert record["context"] == [0, 1, 1, 1]
+    assert record["allowed"] == "first=0;count(1)<=2"
+    assert record["prompt"][0] == 0
+    assert sum(record["prompt"]) <= 2
+    main(["evaluate", "--prompt", "0101", "--context", "0111", "--json"])
+    judged = json.loads(capsys.readouterr().out)
+    assert judged["context"] == [0, 1, 1, 1]
+    main(["elicit", "--method", FAST, *asked])
+    text = capsys.readouterr().out
+    assert "over allowed prompts" in text
+    assert "0111" in text
+    main(["compare", "--model", "exact:urn", "--methods", f"{FAST},beam", "--seeds", "2", *asked])
+    assert "optimum over allowed prompts" in capsys.readouterr().out
 
 
 def test_refusals_leave_with_status_two_for_real():

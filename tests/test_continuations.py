@@ -5,9 +5,8 @@ import torch
 from test_search import problems_of
 from test_transformer import small
 
-from posteer import evaluation
-from posteer.evaluation import continuation_laws
-from posteer.models import Metered, open_model
+from posteer.models import Metered, continuations, open_model
+from posteer.models.continuations import continuation_laws
 from posteer.models.tree import continuation_tree, tree_size
 from posteer.search.field import Field
 from posteer.utilities.base import all_sequences
@@ -90,7 +89,7 @@ def test_deep_trees_are_read_level_by_level(monkeypatch):
     model = small(vocab=2)
     prompts = all_sequences(2, 3)
     one_pass = continuation_laws(model, prompts, 4)
-    monkeypatch.setattr(evaluation, "NODES_IN_ONE_PASS", 3)
+    monkeypatch.setattr(continuations, "NODES_IN_ONE_PASS", 3)
     metered = Metered(model)
     assert torch.allclose(continuation_laws(metered, prompts, 4), one_pass, atol=1e-5)
     assert metered.queries.forward_tokens == 8 * metered.tokens_of(3, 4)

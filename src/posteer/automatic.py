@@ -10,7 +10,7 @@ from typing import Any
 from posteer.evaluation import ENUMERABLE_CONTINUATIONS
 from posteer.latents import DrawPlan, LatentBank
 from posteer.latents.shipped import shipped_bank
-from posteer.models.base import Metered
+from posteer.models import Metered, unconditioned
 from posteer.objectives import ForwardCrossEntropy
 from posteer.problem import Answer, Problem, Progress
 from posteer.prompt_classes import ENUMERABLE_CLASSES
@@ -67,7 +67,8 @@ def choose_method(
         return _search(model, horizon, f"{asked.name} is no expected utility")
     draw = DrawPlan()
     price = draw.n_samples * (draw.rollout_length - 1)
-    shipped = shipped_bank(model.fingerprint) is not None
+    base = unconditioned(model)
+    shipped = shipped_bank(base.fingerprint) is not None
     known = model.process is not None
     analytic = not (bank is not None or shipped) and known
     if analytic:
@@ -77,8 +78,8 @@ def choose_method(
     elif budget is not None and price > budget:
         reason = f"{budget:,} model tokens do not pay for a bank ({price:,})"
         return _search(model, horizon, reason)
-    elif model.max_length is not None and model.max_length < draw.rollout_length:
-        return _search(model, horizon, f"it reads {model.max_length} tokens, too few to roll out")
+    elif base.max_length is not None and base.max_length < draw.rollout_length:
+        return _search(model, horizon, f"it reads {base.max_length} tokens, too few to roll out")
     else:
         latents = f"latents by rolling it out ({price:,} model tokens, once)"
     suffix = "-analytic" if analytic else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from posteer.elicitation import Elicitation, elicit_many, open_method
+from posteer.elicitation import Allowed, Elicitation, elicit_many, open_method
 from posteer.errors import require
 from posteer.problem import Progress
 
@@ -115,6 +115,8 @@ def compare(
     methods: Sequence[str],
     horizon: int = 4,
     seeds: int = 10,
+    context: str | Sequence[int] = (),
+    allowed: Allowed = None,
     max_model_tokens: int | None = None,
     amortised_over: int = 51,
     device: str = "cpu",
@@ -138,6 +140,8 @@ def compare(
                 horizon=horizon,
                 method=method,
                 seeds=range(seeds),
+                context=context,
+                allowed=allowed,
                 max_model_tokens=max_model_tokens,
                 device=device,
                 progress=progress,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,27 +10,32 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from posteer.allowed import AllowedPrompts, open_allowed
 from posteer.automatic import Auto
 from posteer.errors import InputError, require
 from posteer.evaluation import (
     Evaluation,
     PromptLandscape,
     expected_utilities,
-    expected_utility,
-    landscape,
     landscapes,
 )
+from posteer.judgement import Judgement as Judgement
+from posteer.judgement import judge as judge
+from posteer.judgement import opened_model, public_record
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.sampling import pick_device
-from posteer.models import Metered, SequenceModel, complete, open_model
+from posteer.models import Metered, SequenceModel, condition
 from posteer.objectives import open_goal
 from posteer.phases import phase, timed
-from posteer.problem import Answer, Problem, Progress, Step, parse_prompt
+from posteer.problem import Answer, Problem, Progress, Step, parse_context
 from posteer.search import exhaustive, gcg, prefixes, simple
 from posteer.spec import Spec, integer, parse_spec
 from posteer.steering import classes, ppt
 from posteer.utilities import Utility
 from posteer.verification import verify as verify_answer
+
+Allowed = str | AllowedPrompts | Callable[[tuple[int, ...]], bool] | None
+"""Conditions on prompts as text, as an object, or as a predicate; None allows all."""
 
 
 @runtime_checkable
@@ -79,10 +83,6 @@ def open_method(text: str) -> Method:
     return METHODS[spec.name](spec)
 
 
-def _opened(model: str | SequenceModel | Any, device: str) -> Any:
-    return open_model(model, pick_device(device)) if isinstance(model, str) else complete(model)
-
-
 def _with_bank(
     solver: Method, name: str, bank: LatentBank | str | Path, allow_mismatch: bool
 ) -> Method:
@@ -100,7 +100,8 @@ class Elicitation:
     estimate for the hard prompt: a gap between them is utility lost in snapping. A search over
     classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
     `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
-    and `optimum` are over all prompts of the length, None where those cannot be enumerated.
+    and `optimum` are over all allowed prompts of the length, None where those cannot be enumerated.
+    `context` is what the model had read before the prompt, `allowed` the conditions on it.
     `certificate` is what the method itself can vouch for, `estimator` what it scored prompts by and
     why, `verified` what asking the model about its candidates gave, `choice` why this method.
     `standard_error` is that of `expected_utility`: 0 when it is exact.
@@ -135,6 +136,8 @@ class Elicitation:
     exact: bool = field(repr=False)
     vocab_size: int = field(repr=False)
     n_prompts: int | None = field(repr=False)
+    context: list[int] = field(default_factory=list)
+    allowed: str | None = None
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)
     ess_history: list[float] = field(default_factory=list, repr=False)
@@ -142,17 +145,7 @@ class Elicitation:
 
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
-        return _public(self)
-
-
-def _public(record: Any) -> dict[str, Any]:
-    hidden = {"exact", "vocab_size", "n_prompts", "history", "phases"}
-    hidden |= {"surrogate_history", "ess_history"}
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in vars(record).items()
-        if key not in hidden
-    }
+        return public_record(self)
 
 
 def elicit(
@@ -165,6 +158,8 @@ def elicit(
     seed: int = 0,
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
+    context: str | Sequence[int] = (),
+    allowed: Allowed = None,
     max_model_tokens: int | None = None,
     verify: int = 0,
     device: str = "cpu",
@@ -173,7 +168,8 @@ def elicit(
     """Find a hard prompt that steers a model, which runs on `device` if it is a network.
 
     Without a method it is chosen by what is known of the model and the goal (`auto`). With `verify`
-    the model itself is asked about so many of the best candidates, and that is charged.
+    the model itself is asked about so many of the best candidates, and that is charged. The prompt
+    follows the tokens of `context`, which the model has read; only `allowed` prompts are answered.
 
     >>> elicit("exact:urn", "dyck", length=6).prompt
     [0, 1, 0, 1, 0, 1]
@@ -187,6 +183,8 @@ def elicit(
         seeds=[seed],
         bank=bank,
         allow_mismatch=allow_mismatch,
+        context=context,
+        allowed=allowed,
         max_model_tokens=max_model_tokens,
         verify=verify,
         device=device,
@@ -204,6 +202,8 @@ def elicit_many(
     seeds: Sequence[int] = (0,),
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
+    context: str | Sequence[int] = (),
+    allowed: Allowed = None,
     max_model_tokens: int | None = None,
     verify: int = 0,
     device: str = "cpu",
@@ -212,13 +212,15 @@ def elicit_many(
     """Every utility with every seed, as one batch; utilities vary slowest."""
     require(len(utilities) > 0 and len(seeds) > 0, "expected at least one utility and one seed")
     return elicit_batch(
-        _opened(model, device),
+        opened_model(model, device),
         [(utility, seed) for utility in utilities for seed in seeds],
         length=length,
         horizon=horizon,
         method=method,
         bank=bank,
         allow_mismatch=allow_mismatch,
+        context=context,
+        allowed=allowed,
         max_model_tokens=max_model_tokens,
         verify=verify,
         device=pick_device(device),
@@ -235,17 +237,21 @@ def elicit_batch(
     method: str | Method | None = None,
     bank: LatentBank | str | Path | None = None,
     allow_mismatch: bool = False,
+    context: str | Sequence[int] = (),
+    allowed: Allowed = None,
     max_model_tokens: int | None = None,
     verify: int = 0,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Any pairs of utility and seed on an opened model, as one batch; ascents on `device`."""
-    metered = Metered(model)
+    vocab_size = model.space.vocab_size
+    metered = Metered(condition(model, parse_context(context, vocab_size)))
+    conditions = open_allowed(allowed, vocab_size)
     given = {_key(utility): utility for utility, _ in runs}
     goals = {key: open_goal(utility, metered.space) for key, utility in given.items()}
     problems = [
-        Problem(metered, goals[_key(utility)], length, horizon, seed, max_model_tokens)
+        Problem(metered, goals[_key(utility)], length, horizon, seed, max_model_tokens, conditions)
         for utility, seed in runs
     ]
     method = "auto" if method is None else method
@@ -261,14 +267,21 @@ def elicit_batch(
         answers = [verify_answer(*one, most) for one in zip(problems, answers, strict=True)]
         seconds = (time.perf_counter() - started) / len(problems)
         with phase("rank"):
-            fields = landscapes(metered.inner, list(goals.values()), length, horizon, progress)
+            fields = landscapes(
+                metered.inner, list(goals.values()), length, horizon, progress, conditions
+            )
             among = dict(zip(goals, fields, strict=True))
         with phase("judge"):
             judged = _judge_all(problems, answers)
     name = method if isinstance(method, str) else type(method).__name__
     share = {what: spent / len(problems) for what, spent in phases.items()}
+    shown = None if conditions is None else getattr(allowed, "__name__", str(allowed))
     return [
-        _record(problem, answer, judged[at], among[_key(runs[at][0])], name, seconds, share)
+        replace(
+            _record(problem, answer, judged[at], among[_key(runs[at][0])], name, seconds, share),
+            context=list(problem.context),
+            allowed=shown,
+        )
         for at, (problem, answer) in enumerate(zip(problems, answers, strict=True))
     ]
 
@@ -337,62 +350,4 @@ def _record(
         surrogate_history=answer.surrogate_history,
         ess_history=answer.ess_history,
         phases=phases,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """How good a given prompt is, alone and among all prompts of its length."""
-
-    model: str
-    utility: str
-    horizon: int
-    prompt: list[int]
-    expected_utility: float
-    standard_error: float
-    rank: int | None
-    optimum: float | None
-    exact: bool = field(repr=False)
-    vocab_size: int = field(repr=False)
-    n_prompts: int | None = field(repr=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """The keys promised to machines."""
-        return _public(self)
-
-
-def judge(
-    model: str | SequenceModel | Any,
-    utility: str | Utility | Callable[..., float],
-    prompt: str | Sequence[int],
-    *,
-    horizon: int = 4,
-    seed: int = 0,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> Judgement:
-    """Evaluate a prompt given as text (`010101`) or as tokens.
-
-    >>> judge("exact:urn", "dyck", "010101").rank
-    1
-    """
-    opened = _opened(model, device)
-    chosen = open_goal(utility, opened.space)
-    vocab_size = opened.space.vocab_size
-    tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
-    judged = expected_utility(opened, chosen, tokens[None], horizon, seed=seed)
-    among = landscape(opened, chosen, len(tokens), horizon, progress)
-    value = float(judged.expected_utility[0])
-    return Judgement(
-        model=opened.name,
-        utility=chosen.name,
-        horizon=horizon,
-        prompt=tokens.tolist(),
-        expected_utility=value,
-        standard_error=float(judged.standard_error[0]),
-        rank=None if among is None else among.rank(value),
-        optimum=None if among is None else among.optimum,
-        exact=judged.exact,
-        vocab_size=vocab_size,
-        n_prompts=None if among is None else among.n_prompts,
     )

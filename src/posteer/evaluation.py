@@ -1,32 +1,39 @@
 """The exact expected utility of hard prompts, the optimum over all of them, and ranks.
 
-Any model: continuations are enumerated level by level, so prompts share the prefix tree of their
-continuations and each node is read once. Past `ENUMERABLE_CONTINUATIONS`: Monte Carlo with a
-standard error. An exact model depends on a prompt only through its transition counts and last
-context, so prompts fall into classes and the optimum is exact far past enumeration.
+Any model: all continuations are enumerated (`models.continuations`); past
+`ENUMERABLE_CONTINUATIONS`, Monte Carlo with a standard error. An exact model depends on a prompt
+only through its transition counts and last context, so prompts fall into classes and the optimum is
+exact far past enumeration. Prompts follow what a conditioned model has read before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from posteer.allowed import AllowedPrompts
+from posteer.allowed.drawing import list_allowed
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace, count_transitions, log_likelihood
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import score_classes
 from posteer.models.base import Metered, SequenceModel
+from posteer.models.conditioned import after_context, context_of, counts_after_context
+from posteer.models.continuations import (
+    LEAVES_AT_ONCE,
+    continuation_laws,
+    laws_by_levels,
+    read_prompts,
+    roll_out_from,
+)
 from posteer.models.exact import ExactModel
-from posteer.models.memory import free_cached, is_out_of_memory
-from posteer.models.tree import tree_size
 from posteer.objectives import ForwardCrossEntropy, Objective, objective_of
 from posteer.problem import Progress
-from posteer.prompt_classes import prompt_classes
+from posteer.prompt_classes import ClassProblem
 from posteer.randomness import torch_stream
 from posteer.shapes import Bool, Float, Int
 from posteer.utilities.base import (
@@ -38,15 +45,6 @@ from posteer.utilities.base import (
 
 ENUMERABLE_CONTINUATIONS = 2**16
 """Continuations of a prompt up to which its expected utility is enumerated."""
-
-NODES_IN_ONE_PASS = 256
-"""Nodes of a continuation tree up to which a transformer reads it behind one mask."""
-
-TOKENS_AT_ONCE = 2**15
-"""Tokens in one such pass: activations of a hundred megabytes or so."""
-
-LEAVES_AT_ONCE = 2**20
-"""Prompts x continuations that are enumerated together."""
 
 ENUMERABLE_LEAVES = 2**25
 """Classes or prompts x continuations up to which a whole landscape is computed."""
@@ -76,14 +74,14 @@ def expected_utility(
     n_rollouts: int = MONTE_CARLO_ROLLOUTS,
 ) -> Evaluation:
     """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo."""
-    check_prompts(model.space, prompts)
+    check_prompts(model, prompts)
     require(horizon >= 1, f"horizon {horizon}: expected at least 1")
     require(
-        prompts.shape[1] >= utility.order,
+        len(context_of(model)) + prompts.shape[1] >= utility.order,
         f"prompt of {prompts.shape[1]} tokens: {utility.name} reads the last {utility.order}",
     )
     _require_possible(model, prompts)
-    contexts = _utility_contexts(model.space, utility, prompts)
+    contexts = last_contexts(model, utility.order, prompts)
     if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         objective = objective_of(utility, model.space.vocab_size, horizon)
         value = objective.of_laws(continuation_laws(model, prompts, horizon), contexts)
@@ -100,8 +98,8 @@ def expected_utility(
         for some in torch.zeros(n_rollouts, dtype=torch.long).split(
             model.batch_limit(prompts.shape[1] + horizon)
         ):
-            state = _read(model, prompt[None]).select(some)
-            continuations.append(_roll_out(model, state, horizon, generator))
+            state = read_prompts(model, prompt[None]).select(some)
+            continuations.append(roll_out_from(model, state, horizon, generator))
         values = utility(torch.cat(continuations), contexts[row].expand(n_rollouts))
         results.append((values.mean(), values.std() / n_rollouts**0.5))
     means, errors = zip(*results, strict=True)
@@ -122,21 +120,22 @@ def expected_utilities(
             expected_utility(model, utility, prompt[None], horizon, seed=seed)
             for utility, prompt, seed in zip(utilities, prompts, seeds, strict=True)
         ]
-    check_prompts(model.space, prompts)
+    check_prompts(model, prompts)
     _require_possible(model, prompts)
     distinct, where = prompts.unique(dim=0, return_inverse=True)
     laws = continuation_laws(model, distinct, horizon)
     found = []
     for row, utility in enumerate(utilities):
-        contexts = _utility_contexts(model.space, utility, prompts[[row]])
+        contexts = last_contexts(model, utility.order, prompts[[row]])
         objective = objective_of(utility, model.space.vocab_size, horizon)
         value = objective.of_laws(laws[[int(where[row])]], contexts)
         found.append(Evaluation(value, torch.zeros_like(value), exact=True))
     return found
 
 
-def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
+def check_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> None:
     """Refuse tokens outside the vocabulary and prompts that are not longer than the order."""
+    space = model.space
     outside = (prompts < 0) | (prompts >= space.vocab_size)
     if bool(outside.any()):
         raise InputError(
@@ -144,7 +143,7 @@ def check_prompts(space: ContextSpace, prompts: Int[Tensor, "B m"]) -> None:
             f"{space.vocab_size - 1}"
         )
     require(
-        prompts.shape[1] > space.order,
+        len(context_of(model)) + prompts.shape[1] > space.order,
         f"prompt of {prompts.shape[1]} tokens: expected more than the order {space.order}",
     )
 
@@ -162,86 +161,14 @@ def impossible_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Boo
     inner = model.inner if isinstance(model, Metered) else model
     if not isinstance(inner, ExactModel):
         return torch.zeros(len(prompts), dtype=torch.bool)
-    return inner.process.log_marginal(count_transitions(inner.space, prompts)).isneginf()
+    return inner.process.log_marginal(counts_after_context(inner, prompts)).isneginf()
 
 
-def _utility_contexts(
-    space: ContextSpace, utility: Utility | ForwardCrossEntropy, prompts: Int[Tensor, "B m"]
+def last_contexts(
+    model: SequenceModel, order: int, prompts: Int[Tensor, "B m"]
 ) -> Int[Tensor, "B"]:
-    return ContextSpace(space.vocab_size, utility.order).suffix(prompts)
-
-
-def _read(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
-    state = model.start(len(prompts))
-    for token in prompts.unbind(-1):
-        _, state = model.advance(state, token)
-    return state
-
-
-def continuation_laws(
-    model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
-) -> Float[Tensor, "B Y"]:
-    """Log-probabilities of all continuations of each prompt, in float64.
-
-    A transformer reads a prompt and the tree of its continuations in one pass; any other model is
-    led through the tree level by level. Both read each node once.
-    """
-    length, vocab = prompts.shape[1], model.space.vocab_size
-    inner = model.inner if isinstance(model, Metered) else model
-    n_nodes = tree_size(vocab, horizon)
-    in_one_pass = hasattr(inner, "continuation_log_probs") and n_nodes <= NODES_IN_ONE_PASS
-    if in_one_pass:
-        part = max(1, TOKENS_AT_ONCE // (length + n_nodes + 1))
-    else:
-        limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
-        part = max(1, limit // vocab ** (horizon - 1))
-    laws, at, part = [], 0, min(part, len(prompts))
-    while at < len(prompts):
-        some = prompts[at : at + part]
-        before = replace(model.queries) if isinstance(model, Metered) else None
-        try:
-            if in_one_pass:
-                law = model.continuation_log_probs(some, horizon)  # type: ignore[attr-defined]
-            else:
-                law = _by_levels(model, _read(model, some), len(some), horizon)
-        except RuntimeError as error:
-            if part == 1 or not is_out_of_memory(error):
-                raise
-            if isinstance(model, Metered) and before is not None:
-                model.refund(before)
-            part = (part + 1) // 2
-            free_cached()
-            continue
-        laws.append(law.double().cpu())
-        at += len(some)
-    return torch.cat(laws)
-
-
-def _by_levels(
-    model: SequenceModel, state: Any, n_prompts: int, horizon: int
-) -> Float[Tensor, "B Y"]:
-    """Expand all continuations of all histories one level at a time."""
-    vocab = model.space.vocab_size
-    log_probability = state.log_probs
-    for depth in range(1, horizon):
-        n_nodes = n_prompts * vocab ** (depth - 1)
-        children = torch.arange(n_nodes).repeat_interleave(vocab)
-        law, state = model.advance(state.select(children), torch.arange(vocab).repeat(n_nodes))
-        log_probability = (log_probability.flatten()[:, None] + law).view(n_prompts, -1)
-    return log_probability
-
-
-def _roll_out(
-    model: SequenceModel, state: Any, horizon: int, generator: torch.Generator
-) -> Int[Tensor, "B N"]:
-    law, tokens = state.log_probs, []
-    for t in range(horizon):
-        uniform = torch.rand(len(law), 1, dtype=torch.float64, generator=generator)
-        token = (uniform >= law.double().exp().cumsum(-1)[:, :-1].cpu()).sum(-1)
-        tokens.append(token)
-        if t + 1 < horizon:
-            law, state = model.advance(state, token)
-    return torch.stack(tokens, -1)
+    """The last tokens that a goal reads, of what the model had read before if need be."""
+    return ContextSpace(model.space.vocab_size, order).suffix(after_context(model, prompts))
 
 
 def estimate_from_bank(
@@ -301,9 +228,10 @@ def landscape(
     length: int,
     horizon: int,
     progress: Progress | None = None,
+    allowed: AllowedPrompts | None = None,
 ) -> PromptLandscape | None:
     """All prompts of a length, or None where neither prompts nor classes can be enumerated."""
-    return landscapes(model, [utility], length, horizon, progress)[0]
+    return landscapes(model, [utility], length, horizon, progress, allowed)[0]
 
 
 def landscapes(
@@ -312,8 +240,12 @@ def landscapes(
     length: int,
     horizon: int,
     progress: Progress | None = None,
+    allowed: AllowedPrompts | None = None,
 ) -> list[PromptLandscape | None]:
-    """The landscape of each goal; a network reads all prompts once for all of them."""
+    """The landscape of each goal; a network reads all prompts once for all of them.
+
+    With `allowed`, of allowed prompts alone.
+    """
     inner = model.inner if isinstance(model, Metered) else model
     vocab = model.space.vocab_size
     if vocab**horizon > ENUMERABLE_CONTINUATIONS:
@@ -321,14 +253,20 @@ def landscapes(
     objectives = [objective_of(utility, vocab, horizon) for utility in utilities]
     part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // vocab**horizon)
     if isinstance(inner, ExactModel):
-        return [
-            _landscape_of_classes(model, inner, objective, length, horizon, part, progress)
+        asked = [
+            ClassProblem(inner.space, length, objective.order, allowed, context_of(inner))
             for objective in objectives
         ]
+        if all(one.decided for one in asked):
+            return [
+                _landscape_of_classes(model, inner, one, objective, horizon, part, progress)
+                for one, objective in zip(asked, objectives, strict=True)
+            ]
     n_bits = length * math.log2(vocab)
     if n_bits > math.log2(ENUMERABLE_PROMPTS) or vocab ** (length + horizon) > ENUMERABLE_LEAVES:
         return [None] * len(utilities)
-    prompts = all_sequences(vocab, length)
+    prompts = all_sequences(vocab, length) if allowed is None else list_allowed(allowed, length)
+    prompts = prompts[~impossible_prompts(model, prompts)]
     laws: list[Tensor] = []
     for rows in prompts.split(part):
         laws.append(continuation_laws(model, rows, horizon))
@@ -336,7 +274,7 @@ def landscapes(
     every = torch.cat(laws)
     found: list[PromptLandscape | None] = []
     for objective in objectives:
-        value = objective.of_laws(every, ContextSpace(vocab, objective.order).suffix(prompts))
+        value = objective.of_laws(every, last_contexts(model, objective.order, prompts))
         found.append(PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())]))
     return found
 
@@ -349,8 +287,8 @@ def _report(progress: Progress | None, values: list[Tensor], total: int) -> None
 def _landscape_of_classes(
     model: SequenceModel,
     exact: ExactModel,
+    asked: ClassProblem,
     objective: Objective,
-    length: int,
     horizon: int,
     part: int,
     progress: Progress | None,
@@ -359,12 +297,15 @@ def _landscape_of_classes(
 
     Prompts that no latent can emit are left out.
     """
-    space = exact.space
-    classes = prompt_classes(space, length, max(objective.order, space.order))
-    if classes is None or len(classes) * space.vocab_size**horizon > ENUMERABLE_LEAVES:
+    classes = asked.enumerate()
+    if classes is None or len(classes) * exact.space.vocab_size**horizon > ENUMERABLE_LEAVES:
         return None
     possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
     kept = possible.nonzero().flatten()
+    if asked.allowed is not None:
+        allowed = asked.allowed_rows(classes)
+        require(len(allowed) > 0, f"no allowed prompt of {asked.length} tokens exists")
+        kept = kept[torch.isin(kept, allowed)]
     values: list[Tensor] = []
     for rows in kept.split(part):
         counts, last = classes.counts[rows], classes.last[rows]
@@ -386,5 +327,5 @@ def values_of_classes(
     """The exact J of classes, read by `model`: `exact` itself or its meter."""
     space = exact.space
     state = exact.resume(counts.double(), last % space.n_contexts)
-    law = _by_levels(model, state, len(counts), horizon)
+    law = laws_by_levels(model, state, len(counts), horizon)
     return objective.of_laws(law, last % space.vocab_size**objective.order)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from posteer.allowed import AllowedPrompts
 from posteer.errors import InputError, require
+from posteer.kernels import ContextSpace
 from posteer.models.base import Metered, QueryCount
+from posteer.models.conditioned import context_of
 from posteer.objectives import ForwardCrossEntropy
-from posteer.shapes import Int
+from posteer.shapes import Bool, Int
 from posteer.utilities.base import Utility
 
 Progress = Callable[[str, int, int], None]
@@ -23,6 +26,8 @@ class Problem:
     """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful.
 
     `max_model_tokens` bounds what a search may ask of the model, forward and backward together.
+    `allowed` says which prompts may be answered. A model may have read a `context` before the
+    prompt (`models.conditioned`): then all that is said of prompts is said of what follows it.
     """
 
     model: Metered
@@ -31,6 +36,7 @@ class Problem:
     horizon: int
     seed: int
     max_model_tokens: int | None = None
+    allowed: AllowedPrompts | None = None
 
     def __post_init__(self) -> None:
         space = self.model.space
@@ -39,15 +45,24 @@ class Problem:
         require(budget is None or budget >= 1, f"budget of {budget} model tokens: expected some")
         require(self.horizon <= 10_000, f"horizon {self.horizon}: expected at most 10000")
         require(self.length <= 1_000_000, f"length {self.length}: expected at most 1000000")
+        known = len(self.context)
         require(
-            self.length > space.order,
+            known + self.length > space.order,
             f"length {self.length}: expected more than the model's order {space.order}",
         )
         require(
-            self.length > self.utility.order,
+            known + self.length > self.utility.order,
             f"length {self.length}: {self.utility.name} reads {self.utility.order} prompt tokens, "
             "expected more",
         )
+        require(self.length >= 1, f"length {self.length}: expected at least 1")
+        require(
+            self.allowed is None or self.allowed.vocab_size == space.vocab_size,
+            f"allowed prompts are over {self.allowed.vocab_size if self.allowed else 0} tokens: "
+            f"{self.model.name} has {space.vocab_size}",
+        )
+        if self.allowed is not None:
+            self.allowed.token_mask(self.length)  # refuses what no prompt can satisfy
 
     @property
     def expected(self) -> Utility:
@@ -63,6 +78,51 @@ class Problem:
     def order(self) -> int:
         """The order at which both the latents and the utility are kernels over contexts."""
         return max(self.model.space.order, self.utility.order)
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What the model has read before the prompt."""
+        return context_of(self.model)
+
+    @property
+    def head(self) -> tuple[int, ...]:
+        """The end of the context that the first tokens of a prompt follow at this order.
+
+        A prompt with its head in front is a walk over contexts as any other, whose beginning is
+        given.
+        """
+        return self.context[-self.order :] if self.order else ()
+
+    @property
+    def steps(self) -> int:
+        """Transitions of a prompt with its head, past the first context: the n of eq. W."""
+        return len(self.head) + self.length - self.order
+
+    @property
+    def first_contexts(self) -> Bool[Tensor, "C"] | None:
+        """The first contexts that the head and what is allowed leave; None if all."""
+        if not self.head and self.allowed is None:
+            return None
+        space = ContextSpace(self.model.space.vocab_size, self.order)
+        return begins_as(space, self.head, self.length, self.allowed)
+
+
+def begins_as(
+    space: ContextSpace,
+    head: tuple[int, ...],
+    length: int,
+    allowed: AllowedPrompts | None = None,
+) -> Bool[Tensor, "C"]:
+    """First contexts that begin with the head and go on with tokens allowed in their places."""
+    tokens = space.decode(torch.arange(space.n_contexts))
+    good = torch.ones(space.n_contexts, dtype=torch.bool)
+    for place, token in enumerate(head):
+        good &= tokens[:, place] == token
+    if allowed is not None:
+        mask = allowed.token_mask(length)
+        for place in range(len(head), space.order):
+            good &= mask[place - len(head)][tokens[:, place]]
+    return good
 
 
 @dataclass(frozen=True)
@@ -119,6 +179,13 @@ def parse_prompt(text: str, vocab_size: int, what: str = "prompt") -> Int[Tensor
         tokens.append(int(symbol))
     require(len(tokens) > 0, f"the {what} is empty")
     return torch.tensor(tokens)
+
+
+def parse_context(given: str | Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """Observed tokens from text, or as they are; none is a context too."""
+    if isinstance(given, str):
+        given = parse_prompt(given, vocab_size, "context").tolist() if given.strip() else ()
+    return tuple(int(token) for token in given)
 
 
 def show_prompt(tokens: list[int], vocab_size: int) -> str:

@@ -39,6 +39,15 @@ UtilityName = Annotated[
 Budget = Annotated[
     int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
 ]
+Context = Annotated[
+    str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
+]
+Allowed = Annotated[
+    str | None,
+    Parameter(
+        help="Conditions on the prompt: first=0;last=1;ban=11,000;count(1)<=10;position(3)=0|1."
+    ),
+]
 Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
 Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
 
@@ -66,6 +75,8 @@ def elicit(
     allow_mismatch: Annotated[
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
     ] = False,
+    context: Context = "",
+    allowed: Allowed = None,
     max_model_tokens: Budget = None,
     verify: Annotated[
         int, Parameter(help="Ask the model itself about so many of the best candidates.")
@@ -87,6 +98,8 @@ def elicit(
             seed=seed,
             bank=bank,
             allow_mismatch=allow_mismatch,
+            context=context,
+            allowed=allowed,
             max_model_tokens=max_model_tokens,
             verify=verify,
             device=device,
@@ -109,6 +122,8 @@ def compare(
         str, Parameter(help="Comma-separated, settings in brackets: ppt-rb,gcg,coordinate.")
     ] = "ppt-rb,gcg,coordinate",
     seeds: Annotated[int, Parameter(help="Runs of each method.")] = 10,
+    context: Context = "",
+    allowed: Allowed = None,
     max_model_tokens: Budget = None,
     amortise: Annotated[
         int, Parameter(help="Utilities that share the cost of a bank in table and figure.")
@@ -135,6 +150,8 @@ def compare(
             horizon=horizon,
             methods=split_names(methods),
             seeds=seeds,
+            context=context,
+            allowed=allowed,
             max_model_tokens=max_model_tokens,
             amortised_over=amortise,
             device=device,
@@ -165,6 +182,7 @@ def evaluate(
     ],
     horizon: Horizon = 4,
     seed: Annotated[int, Parameter(help="Seed of Monte Carlo rollouts, if any are needed.")] = 0,
+    context: Context = "",
     device: Device = "auto",
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
@@ -179,6 +197,7 @@ def evaluate(
             prompt,
             horizon=horizon,
             seed=seed,
+            context=context,
             device=device,
             progress=progress,
         )

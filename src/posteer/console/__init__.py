@@ -120,10 +120,16 @@ def sparkline(values: list[float], width: int = 40) -> str:
 def _rows_of_prompt(result: Elicitation | Judgement) -> Table:
     """A prompt, its utility, and how that stands among all prompts."""
     rows = rows_table()
+    if result.context:
+        rows.add_row("context", show_prompt(result.context, result.vocab_size))
     rows.add_row("prompt", _prompt_text(result.prompt, result.vocab_size))
     rows.add_row("expected utility", _utility_text(result))
-    rows.add_row("optimum", _optimum_text(result.expected_utility, result.optimum))
+    allowed = result.allowed if isinstance(result, Elicitation) else None
+    which = "all prompts" if allowed is None else "allowed prompts"
+    rows.add_row("optimum", _optimum_text(result.expected_utility, result.optimum, which))
     rows.add_row("rank", _rank_text(result.rank, result.n_prompts))
+    if allowed is not None:
+        rows.add_row("allowed", Text(allowed))
     return rows
 
 
@@ -146,11 +152,11 @@ def _utility_text(result: Elicitation | Judgement) -> str:
     return f"{result.expected_utility:.4f} ± {result.standard_error:.4f} (Monte Carlo)"
 
 
-def _optimum_text(value: float, optimum: float | None) -> str:
+def _optimum_text(value: float, optimum: float | None, which: str = "all prompts") -> str:
     if optimum is None:
         return "unknown: too many prompts to enumerate"
     gap = optimum - value
-    return f"{optimum:.6f} over all prompts" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
+    return f"{optimum:.6f} over {which}" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
 
 
 def _rank_text(rank: int | None, n_prompts: int | None) -> str:

@@ -40,7 +40,8 @@ def show_comparison(found: Comparison) -> None:
     prompt = show_prompt(best.prompt, best.vocab_size)
     console.print(Text(f"best prompt: {prompt} by {best.method}, {best.expected_utility:.6f}"))
     if found.optimum is not None:
-        console.print(f"optimum over all prompts: {found.optimum:.6f}")
+        which = "all prompts" if found.methods[0].runs[0].allowed is None else "allowed prompts"
+        console.print(f"optimum over {which}: {found.optimum:.6f}")
     if any(summary.bank_tokens for summary in found.methods):
         console.print(f"bank: what drawing it cost, shared by {found.amortised_over} utilities")
     for method, others in found.break_even().items():

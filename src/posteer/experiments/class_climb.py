@@ -24,8 +24,9 @@ from posteer.latents.hard_prompts import BankScorer, HardScores
 from posteer.models import ExactModel, Metered, open_model
 from posteer.objectives import objective_of
 from posteer.problem import Problem
+from posteer.prompt_classes import ClassProblem
 from posteer.shapes import Int
-from posteer.steering.class_search import ClassProblem, SearchSettings, search_classes
+from posteer.steering.class_search import SearchSettings, search_classes
 from posteer.utilities import open_utility
 
 HORIZON = 4

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from posteer.evaluation import continuation_laws
 from posteer.kernels import ContextSpace
 from posteer.latents import draw_analytic
+from posteer.models.continuations import continuation_laws
 from posteer.models.exact import ExactModel
 from posteer.objectives import ExpectedUtility
 from posteer.processes import DirichletRows, sample_sequences

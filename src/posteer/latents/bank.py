@@ -27,6 +27,9 @@ from posteer.shapes import Float, Int
 
 FORMAT = "posteer-bank-1"
 
+LEAST_LOG_WEIGHT = 230.0
+"""How far below the largest a log-weight still counts: exp(-230) is 1e-100."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
@@ -58,6 +61,9 @@ class LatentBank:
     `counts` are the transition counts of each rollout, `snapshots` the counts at earlier lengths,
     `unvisited` names the treatment of contexts that a rollout never reached. `first_likelihood` is
     what each latent gives to the tokens of a first context, once lifted to an order above its own.
+    `observed` are transitions that came after the bank was drawn: its latents are still to be
+    weighed by their likelihood, which whoever weighs them by a prompt's counts does by adding them.
+    `drawn` is then the bank as it was, for those who want its prior.
     """
 
     space: ContextSpace
@@ -68,6 +74,8 @@ class LatentBank:
     snapshots: dict[int, Int[Tensor, "L C V"]] = field(default_factory=dict)
     sequences: Int[Tensor, "L R"] | None = None
     first_likelihood: Float[Tensor, "L C"] | None = None
+    observed: Float[Tensor, "C V"] | None = None
+    drawn: LatentBank | None = None
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -81,18 +89,46 @@ class LatentBank:
         """Rows of kernels that no token was counted for."""
         return 0 if self.counts is None else int((self.counts.sum(-1) == 0).sum())
 
-    def at_order(self, order: int) -> LatentBank:
-        """The same latents as kernels of a higher order."""
-        if order == self.space.order:
+    def at_order(self, order: int, head: tuple[int, ...] = ()) -> LatentBank:
+        """The same latents as kernels of a higher order.
+
+        First contexts that begin with a `head` were read before: transitions within it are no news.
+        """
+        if order == self.space.order and self.observed is None:
             return self
-        require(order > self.space.order, f"a bank of order {self.space.order} is not of {order}")
+        require(order >= self.space.order, f"a bank of order {self.space.order} is not of {order}")
         space = ContextSpace(self.space.vocab_size, order)
-        firsts = count_transitions(self.space, space.decode(torch.arange(space.n_contexts)))
+        firsts = space.decode(torch.arange(space.n_contexts))
+        counts = count_transitions(self.space, firsts)
+        if len(head) > self.space.order:
+            behind = (firsts[:, : len(head)] == torch.tensor(head)).all(-1)[:, None, None]
+            known = count_transitions(self.space, torch.tensor(head))
+            counts = torch.where(behind, counts - known, counts)
+        log_first = log_likelihood(counts, self.kernels)
+        if self.observed is not None:
+            log_weights = log_likelihood(self.observed[None], self.kernels)[0]
+            log_first = log_first + log_weights - log_weights.max()
         return replace(
             self,
             space=space,
             kernels=lift(self.space, self.kernels, order),
-            first_likelihood=log_likelihood(firsts, self.kernels).exp().T,
+            counts=None,
+            snapshots={},
+            first_likelihood=log_first.exp().T,
+            observed=None,
+        )
+
+    def having_observed(self, counts: Float[Tensor, "C V"]) -> LatentBank:
+        """The bank with a likelihood of these counts to be weighed by, its useless latents gone.
+
+        A latent whose weight is below 1e-100 of the largest is as good as absent, and an exact zero
+        would have to be told from rounding wherever logarithms are taken.
+        """
+        log_weights = log_likelihood(counts[None], self.kernels)[0]
+        kept = log_weights > log_weights.max() - LEAST_LOG_WEIGHT
+        require(int(kept.sum()) >= 2, "no two latents of the bank can emit the context")
+        return LatentBank(
+            self.space, self.kernels[kept], self.origin, self.unvisited, observed=counts, drawn=self
         )
 
     def save(self, path: Path) -> None:
@@ -172,11 +208,16 @@ def load_bank(path: str | Path) -> LatentBank:
 
 
 def draw_analytic(
-    process: Process, n_samples: int, seed: int, held_out: bool = False
+    process: Process,
+    n_samples: int,
+    seed: int,
+    held_out: bool = False,
+    context: tuple[int, ...] = (),
 ) -> LatentBank:
     """Kernels drawn from the process itself: the paper's (analytic) variants.
 
-    `held_out` draws others for the same seed, to check what was tuned on the first.
+    `held_out` draws others for the same seed, to check what was tuned on the first. A process that
+    is a posterior names the `context` it is the posterior of.
     """
     require(n_samples >= 2, f"{n_samples} latent samples: expected at least 2")
     purpose = "held-out-analytic-bank" if held_out else "analytic-bank"
@@ -187,5 +228,6 @@ def draw_analytic(
         fingerprint=fingerprint(process),
         process=process.spec,
         seed=seed,
+        context=context,
     )
     return LatentBank(process.space, kernels, origin)

@@ -132,26 +132,30 @@ def _weighted(
 
 @dataclass(frozen=True, eq=False)
 class BankScorer:
-    """The estimate of one bank for one goal."""
+    """The estimate of one bank for one goal; `observed` counts add to those of every prompt."""
 
     kernels: Float[Tensor, "L C V"]
     means: Float[Tensor, "L S"]
+    observed: Float[Tensor, "C V"] | None = None
 
     @classmethod
     def of(cls, bank: LatentBank, problem: Problem) -> BankScorer:
         """Means from contexts of the goal's order, weights by latents of their own."""
         lifted = bank.at_order(problem.order)
         means = utility_of_kernels(problem.expected, lifted.space, lifted.kernels, problem.horizon)
-        return cls(bank.kernels, means)
+        return cls(bank.kernels, means, bank.observed)
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
     ) -> HardScores:
-        return score_classes(self.kernels, self.means, counts, last)
+        return score_classes(self.kernels, self.means, self._whole(counts), last)
+
+    def _whole(self, counts: Tensor) -> Tensor:
+        return counts if self.observed is None else counts + self.observed
 
     def log_weights(self, counts: Int[Tensor, "C V"]) -> Float[Tensor, "L"]:
         """Of one class, for diagnostics of its weights."""
-        return log_likelihood(counts[None].to(self.kernels.dtype), self.kernels)[0]
+        return log_likelihood(self._whole(counts)[None].to(self.kernels.dtype), self.kernels)[0]
 
     def difference(
         self, counts: Int[Tensor, "2 C V"], last: Int[Tensor, "2"]
@@ -161,6 +165,7 @@ class BankScorer:
         Both are ratios over the same latents, so their errors largely cancel: to first order the
         difference errs by `sum_l w_l (mu_l - J) - w'_l (mu'_l - J')`.
         """
+        counts = self._whole(counts)
         weights = normalise(log_likelihood(counts.to(self.kernels.dtype), self.kernels))
         utilities = self.means.T[last % self.means.shape[1]]
         value = (weights * utilities).sum(-1, keepdim=True)

@@ -14,7 +14,7 @@ from posteer.latents.bank import LatentBank
 from posteer.latents.rollouts import DrawPlan, draw_bank
 from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, SequenceModel, complete, open_model
-from posteer.problem import Progress, parse_prompt
+from posteer.problem import Progress, parse_context
 
 
 def pick_device(device: str) -> str:
@@ -52,17 +52,11 @@ def sample(
     ((100, 2, 2), 4900)
     """
     opened = open_model(model, pick_device(device)) if isinstance(model, str) else complete(model)
-    vocab = opened.space.vocab_size
-    given: Sequence[int] = ()
-    if isinstance(context, str):
-        given = parse_prompt(context, vocab, "context").tolist() if context else ()
-    else:
-        given = context
     plan = DrawPlan(
         n_samples=rollouts,
         rollout_length=length,
         seed=seed,
-        context=tuple(int(token) for token in given),
+        context=parse_context(context, opened.space.vocab_size),
         unvisited=unvisited,
         keep_tokens=keep_tokens,
     )

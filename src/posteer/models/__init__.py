@@ -8,6 +8,7 @@ from posteer.errors import InputError
 from posteer.models import function
 from posteer.models.base import Metered, ModelState, QueryCount, SequenceModel
 from posteer.models.checkpoint import load_model, read_manifest
+from posteer.models.conditioned import after_context, condition, context_of, unconditioned
 from posteer.models.exact import ExactModel
 from posteer.models.function import FunctionModel, complete
 from posteer.models.transformer import TransformerModel
@@ -21,12 +22,16 @@ __all__ = [
     "QueryCount",
     "SequenceModel",
     "TransformerModel",
+    "after_context",
     "complete",
+    "condition",
+    "context_of",
     "load",
     "model_facts",
     "open_model",
     "read_manifest",
     "shipped_models",
+    "unconditioned",
 ]
 
 ZOO = Path(__file__).parent / "zoo"

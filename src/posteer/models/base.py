@@ -125,11 +125,17 @@ class Metered:
     def batch_limit(self, n_tokens: int) -> int:
         return self.inner.batch_limit(n_tokens)
 
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that every history reads before its own: a conditioned model's context."""
+        return int(getattr(self.inner, "context_tokens", 0))
+
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        self.queries.forward_tokens += tokens.numel()
+        self.queries.forward_tokens += tokens.numel() + len(tokens) * self.context_tokens
         return self.inner.log_predictive(tokens)
 
     def start(self, batch: int, capacity: int = 16) -> Any:
+        self.queries.forward_tokens += batch * self.context_tokens
         return self.inner.start(batch, capacity)
 
     @property
@@ -169,7 +175,7 @@ class Metered:
 
     def tokens_of(self, length: int, horizon: int) -> int:
         """Tokens that the law of all continuations of one prompt takes to read."""
-        return length + tree_size(self.space.vocab_size, horizon)
+        return self.context_tokens + length + tree_size(self.space.vocab_size, horizon)
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         self.queries.forward_tokens += tokens.numel()

@@ -6,8 +6,9 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+from posteer.allowed.drawing import LISTED_PROMPTS, list_allowed
 from posteer.errors import InputError, require
-from posteer.evaluation import landscape
+from posteer.evaluation import PromptLandscape, landscape
 from posteer.models import ExactModel, Metered
 from posteer.problem import Answer, Problem, Progress, Step
 from posteer.spec import Spec
@@ -19,17 +20,16 @@ class ExhaustiveSearch:
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         answers: list[Answer] = []
-        solved: dict[tuple[int, int, int, int], Answer] = {}  # seeds do not matter to this search
+        solved: dict[tuple[int, ...], Answer] = {}  # seeds do not matter to this search
         for problem in problems:
-            key = (id(problem.model), id(problem.utility), problem.length, problem.horizon)
+            goal = (id(problem.model), id(problem.utility), id(problem.allowed))
+            key = (*goal, problem.length, problem.horizon)
             if key in solved:
                 answers.append(solved[key])
                 continue
             _require_budget(problem)
             before, started = replace(problem.model.queries), time.perf_counter()
-            found = landscape(
-                problem.model, problem.utility, problem.length, problem.horizon, progress
-            )
+            found = _landscape(problem, problem.model, progress)
             if found is None:
                 vocab = problem.model.space.vocab_size
                 raise InputError(
@@ -46,6 +46,14 @@ class ExhaustiveSearch:
         return answers
 
 
+def _landscape(
+    problem: Problem, model: Metered, progress: Progress | None
+) -> PromptLandscape | None:
+    return landscape(
+        model, problem.utility, problem.length, problem.horizon, progress, problem.allowed
+    )
+
+
 def _require_budget(problem: Problem) -> None:
     """On an exact model nothing is read twice, so trying it on the side tells the price."""
     budget, model = problem.max_model_tokens, problem.model
@@ -53,13 +61,16 @@ def _require_budget(problem: Problem) -> None:
         return
     if isinstance(model.inner, ExactModel):
         aside = Metered(model.inner)
-        landscape(aside, problem.utility, problem.length, problem.horizon)
+        _landscape(problem, aside, None)
         price = aside.queries.forward_tokens
     elif problem.length * math.log2(model.space.vocab_size) > 40:
         return  # what cannot be tried at all is refused by the search itself
     else:
         one = model.tokens_of(problem.length, problem.horizon)
-        price = model.space.vocab_size**problem.length * one
+        n_prompts = model.space.vocab_size**problem.length
+        if problem.allowed is not None and n_prompts <= LISTED_PROMPTS:
+            n_prompts = len(list_allowed(problem.allowed, problem.length))
+        price = n_prompts * one
     require(
         price <= budget,
         f"exhaustive: trying every prompt takes {price:,} model tokens, the budget is {budget:,}",

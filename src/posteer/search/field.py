@@ -14,17 +14,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from posteer.allowed.drawing import draw_allowed
 from posteer.errors import InputError, require
 from posteer.evaluation import (
     ENUMERABLE_CONTINUATIONS,
-    NODES_IN_ONE_PASS,
-    TOKENS_AT_ONCE,
     check_prompts,
-    continuation_laws,
     impossible_prompts,
+    last_contexts,
 )
-from posteer.kernels import ContextSpace
 from posteer.models.base import QueryCount
+from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
 from posteer.models.memory import free_cached, is_out_of_memory
 from posteer.models.tree import tree_size
 from posteer.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
@@ -85,6 +84,7 @@ class Field:
         first = problems[0]
         self.model, self.length, self.horizon = first.model, first.length, first.horizon
         self.vocab = self.model.space.vocab_size
+        self.allowed = first.allowed
         self.runs = [Run(problem) for problem in problems]
         require(
             self.vocab**self.horizon <= ENUMERABLE_CONTINUATIONS,
@@ -127,21 +127,26 @@ class Field:
     def random_prompts(self, runs: Sequence[int], purpose: str, n: int = 1) -> Int[Tensor, "B n m"]:
         """Uniform prompts, `n` for each run, from the run's own seed."""
         return torch.stack(
-            [
-                torch.randint(
-                    self.vocab,
-                    (n, self.length),
-                    generator=torch_stream(self.runs[run].problem.seed, purpose),
-                )
-                for run in runs
-            ]
+            [self.draw(n, torch_stream(self.runs[run].problem.seed, purpose)) for run in runs]
         )
+
+    def draw(self, n: int, generator: torch.Generator) -> Int[Tensor, "n m"]:
+        """Uniform prompts, or allowed ones."""
+        if self.allowed is not None:
+            return draw_allowed(self.allowed, self.length, n, generator)
+        return torch.randint(self.vocab, (n, self.length), generator=generator)
+
+    def permitted(self, prompts: Int[Tensor, "K t"]) -> Int[Tensor, "K2 t"]:
+        """Those that are allowed, or may become so if they are not whole."""
+        if self.allowed is None:
+            return prompts
+        return prompts[self.allowed.may_begin(prompts, self.length)]
 
     def values(self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]) -> Float[Tensor, "K"]:
         """The exact objective of each prompt under its run's goal, charged to the run."""
         if len(prompts) == 0:
             return torch.zeros(0, dtype=torch.float64)
-        check_prompts(self.model.space, prompts)
+        check_prompts(self.model, prompts)
         for run, n in zip(*runs.unique(return_counts=True), strict=True):
             self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
         laws = continuation_laws(self.model, prompts, self.horizon)
@@ -158,7 +163,7 @@ class Field:
         parts, order = [], []
         for rows in by_objective.values():
             objective = self.objectives[int(runs[rows[0]])]
-            contexts = ContextSpace(self.vocab, objective.order).suffix(prompts[rows].cpu())
+            contexts = last_contexts(self.model, objective.order, prompts[rows].cpu())
             parts.append(objective.of_laws(laws[rows], contexts))
             order += rows
         places = torch.tensor(order, device=laws.device).argsort()
@@ -235,8 +240,8 @@ def _without_gradients(problems: Sequence[Problem]) -> list[str]:
 
 def grouped(problems: list[Problem]) -> list[list[int]]:
     """Indices of problems that can be searched as one batch."""
-    groups: dict[tuple[int, int, int], list[int]] = {}
+    groups: dict[tuple[int, ...], list[int]] = {}
     for index, problem in enumerate(problems):
-        key = (id(problem.model), problem.length, problem.horizon)
+        key = (id(problem.model), problem.length, problem.horizon, id(problem.allowed))
         groups.setdefault(key, []).append(index)
     return list(groups.values())

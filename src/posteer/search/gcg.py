@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posteer.allowed import AllowedPrompts
 from posteer.errors import require
 from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress
@@ -74,7 +75,9 @@ class GreedyCoordinateGradient:
             prompts = torch.stack([buffers[run].best.prompt for run in active])
             _, slopes = field.gradients(torch.tensor(active), prompts)
             proposed = [
-                self._propose(prompt, slope, streams[run], field.affordable(run, 10**9))
+                self._propose(
+                    prompt, slope, streams[run], field.affordable(run, 10**9), field.allowed
+                )
                 for run, prompt, slope in zip(active, prompts, slopes, strict=True)
             ]
             owners = [run for run, some in zip(active, proposed, strict=True) for _ in some[0]]
@@ -120,8 +123,11 @@ class GreedyCoordinateGradient:
         slope: Float[Tensor, "m V"],
         stream: torch.Generator,
         most: int,
+        allowed: AllowedPrompts | None = None,
     ) -> tuple[Int[Tensor, "K m"], bool]:
         """Distinct prompts that differ from this one, and whether they are all there are."""
+        if allowed is not None:  # a token out of its place is never the best one
+            slope = slope.masked_fill(~allowed.token_mask(len(prompt)), -torch.inf)
         own = slope.gather(1, prompt[:, None])
         gain = slope - own
         if self.top_k == 1:  # the paper's: the top token over all, the current one included
@@ -134,17 +140,22 @@ class GreedyCoordinateGradient:
             top = others.topk(k, 1).indices
             positions = torch.arange(len(prompt)).repeat_interleave(k)
             tokens = top.flatten()
+        if allowed is not None:
+            fits = gain[positions, tokens] > -torch.inf
+            if self.swaps == 1:
+                fits &= allowed.allows(_substituted(prompt, positions, tokens))
+            positions, tokens = positions[fits], tokens[fits]
         if len(positions) == 0:
             return prompt.new_zeros(0, len(prompt)), True
         if self.swaps > 1:
-            return self._several(prompt, positions, tokens, stream, most), False
+            several = self._several(prompt, positions, tokens, stream, most)
+            return several if allowed is None else several[allowed.allows(several)], False
         complete = not 0 < self.candidates < len(positions)
         if not complete:
             kept = torch.randperm(len(positions), generator=stream)[: self.candidates]
             positions, tokens = positions[kept], tokens[kept]
         order = gain[positions, tokens].argsort(descending=True, stable=True)[:most]
-        changed = prompt.repeat(len(order), 1)
-        changed[torch.arange(len(order)), positions[order]] = tokens[order]
+        changed = _substituted(prompt, positions[order], tokens[order])
         return changed, complete and len(order) == len(positions)
 
     def _several(
@@ -163,6 +174,15 @@ class GreedyCoordinateGradient:
             )
             row[positions[picked]] = tokens[picked]
         return changed.unique(dim=0)
+
+
+def _substituted(
+    prompt: Int[Tensor, "m"], positions: Int[Tensor, "P"], tokens: Int[Tensor, "P"]
+) -> Int[Tensor, "P m"]:
+    """The prompt with one token changed, one change to a row."""
+    changed = prompt.repeat(len(positions), 1)
+    changed[torch.arange(len(positions)), positions] = tokens
+    return changed
 
 
 @dataclass

@@ -41,6 +41,11 @@ class PrefixTuning:
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         answers: dict[int, Answer] = {}
+        require(
+            all(problem.allowed is None for problem in problems),
+            f"{self.kind}-pt cannot honour allowed prompts: use gcg, coordinate, beam, random, "
+            "exhaustive, classes or ppt-rb",
+        )
         for indices in grouped(problems):
             field = Field([problems[i] for i in indices], f"{self.kind}-pt", gradients=True)
             answers |= dict(zip(indices, self._tune(field, progress), strict=True))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from posteer.errors import require
+from posteer.models.conditioned import context_of
 from posteer.problem import Answer, Problem, Progress
 from posteer.randomness import torch_stream
 from posteer.search.field import Field, grouped
@@ -39,12 +40,7 @@ class CoordinateAscent:
         starting = list(runs)
         while runs:
             if starting:
-                prompts = torch.stack(
-                    [
-                        torch.randint(field.vocab, (field.length,), generator=streams[run])
-                        for run in starting
-                    ]
-                )
+                prompts = torch.cat([field.draw(1, streams[run]) for run in starting])
                 values = field.values(torch.tensor(starting), prompts).tolist()
                 for run, value, prompt in zip(starting, values, prompts, strict=True):
                     current[run] = (value, prompt)
@@ -52,8 +48,7 @@ class CoordinateAscent:
                     restarts[run] += 1
             starting, going = [], []
             proposed = [
-                single_substitutions(current[run][1], field.vocab)[: field.affordable(run, 10**9)]
-                for run in runs
+                self._near(field, current[run][1])[: field.affordable(run, 10**9)] for run in runs
             ]
             owners = [run for run, some in zip(runs, proposed, strict=True) for _ in some]
             values_now = field.values(torch.tensor(owners, dtype=torch.long), torch.cat(proposed))
@@ -79,6 +74,25 @@ class CoordinateAscent:
             if progress is not None:
                 done = sum(restarts.values())
                 progress("coordinate ascent", done, self.restarts * len(restarts))
+
+    @staticmethod
+    def _near(field: Field, prompt: Int[Tensor, "m"]) -> Int[Tensor, "K m"]:
+        """Single substitutions; where not all are allowed, two tokens exchanged as well, since a
+        bound on counts may leave no other move."""
+        near = single_substitutions(prompt, field.vocab)
+        if field.allowed is None:
+            return near
+        return field.permitted(torch.cat([near, exchanges(prompt)]))
+
+
+def exchanges(prompt: Int[Tensor, "m"]) -> Int[Tensor, "K m"]:
+    """Every prompt in which two unequal tokens have changed places."""
+    pairs = torch.combinations(torch.arange(len(prompt)))
+    pairs = pairs[prompt[pairs[:, 0]] != prompt[pairs[:, 1]]]
+    changed, rows = prompt.repeat(len(pairs), 1), torch.arange(len(pairs))
+    changed[rows, pairs[:, 0]] = prompt[pairs[:, 1]]
+    changed[rows, pairs[:, 1]] = prompt[pairs[:, 0]]
+    return changed
 
 
 def single_substitutions(prompt: Int[Tensor, "m"], vocab_size: int) -> Int[Tensor, "K m"]:
@@ -113,9 +127,7 @@ class RandomSearch:
             for run in runs:
                 n = field.affordable(run, min(self.at_once, left))
                 owners += [run] * n
-                prompts.append(
-                    torch.randint(field.vocab, (n, field.length), generator=streams[run])
-                )
+                prompts.append(field.draw(n, streams[run]))
                 if n < min(self.at_once, left):
                     field.runs[run].stop_reason = "budget"
             left -= self.at_once
@@ -134,7 +146,9 @@ class RandomSearch:
 class BeamSearch:
     """Grow prompts from the left, keeping the `width` best of each length by their own value.
 
-    It begins with the shortest prompts that have a value: all of them, or `width` at random.
+    It begins with the shortest prompts that have a value: all of them, or `width` at random. Where
+    beginnings that may become allowed prompts have no such continuation, `width` random ones stand
+    in for them.
     """
 
     width: int = 8
@@ -148,15 +162,20 @@ class BeamSearch:
     def _search(self, field: Field, progress: Progress | None) -> None:
         generators = [torch_stream(run.problem.seed, "beam") for run in field.runs]
         beams: dict[int, Tensor] = {}
-        shortest = [max(field.model.space.order, goal.order) for goal in field.objectives]
+        read = len(context_of(field.model))
+        shortest = [
+            max(field.model.space.order - read, goal.order - read, 0) for goal in field.objectives
+        ]
         waiting = list(range(len(field.runs)))
         for length in range(min(shortest) + 1, field.length + 1):
             for run in [run for run in waiting if shortest[run] < length]:
                 waiting.remove(run)
-                beams[run] = self._beginnings(field.vocab, shortest[run], generators[run])
+                beams[run] = self._beginnings(field, shortest[run], generators[run])
             owners, grown = [], []
             for run in list(beams):
-                wider = _extended(beams[run], field.vocab)
+                wider = field.permitted(_extended(beams[run], field.vocab))
+                if len(wider) == 0:  # a dead end of what is allowed: begin again from whole prompts
+                    wider = field.draw(self.width, generators[run])[:, :length].unique(dim=0)
                 rest = 0 if length == field.length else field.price  # one whole prompt at the end
                 if field.runs[run].left < len(wider) * field.price_of(length) + rest:
                     field.runs[run].stop_reason = "budget"
@@ -184,11 +203,13 @@ class BeamSearch:
                 progress("beam search", length, field.length)
 
     def _beginnings(
-        self, vocab_size: int, length: int, generator: torch.Generator
+        self, field: Field, length: int, generator: torch.Generator
     ) -> Int[Tensor, "K t"]:
-        if vocab_size**length <= self.width:
-            return all_sequences(vocab_size, length)
-        drawn = torch.randint(vocab_size, (self.width, length), generator=generator)
+        if field.vocab**length <= self.width:
+            return field.permitted(all_sequences(field.vocab, length))
+        if field.allowed is not None:
+            return field.draw(self.width, generator)[:, :length].unique(dim=0)
+        drawn = torch.randint(field.vocab, (self.width, length), generator=generator)
         return drawn.unique(dim=0)
 
     def _finish(
@@ -196,7 +217,9 @@ class BeamSearch:
     ) -> None:
         """Out of budget: fill the best beginning up at random, if one evaluation can be paid."""
         rest = torch.randint(field.vocab, (1, field.length - beam.shape[1]), generator=generator)
-        whole = torch.cat([beam[:1], rest], 1)
+        whole = field.permitted(torch.cat([beam[:1], rest[: len(beam)]], 1))
+        if len(whole) == 0:
+            whole = field.draw(1, generator)
         if field.affordable(run, 1):
             value = field.values(torch.tensor([run]), whole)
             field.runs[run].offer(float(value[0]), whole[0])

@@ -59,16 +59,22 @@ class Ascent:
         return len(self.surrogate_history)
 
 
-def initial_prompts(space: ContextSpace, seeds: list[int]) -> PromptKernel:
-    """rho and A from independent Dirichlet(1) draws, one pair per seed."""
+def initial_prompts(
+    space: ContextSpace, seeds: list[int], first_contexts: Bool[Tensor, "B C"] | None = None
+) -> PromptKernel:
+    """rho and A from independent Dirichlet(1) draws, one pair per seed; rho within its contexts."""
     initial, transitions = [], []
     for seed in seeds:
         stream = numpy_stream(seed, "initial-prompt-kernel")
         initial.append(stream.dirichlet([1.0] * space.n_contexts))
         transitions.append(stream.dirichlet([1.0] * space.vocab_size, size=space.n_contexts))
+    starts = torch.stack([torch.from_numpy(law) for law in initial])
+    if first_contexts is not None:
+        starts = starts * first_contexts
+        starts = starts / starts.sum(-1, keepdim=True)
     return PromptKernel(
         torch.stack([torch.from_numpy(table) for table in transitions]),
-        torch.stack([torch.from_numpy(law) for law in initial]),
+        starts,
     )
 
 
@@ -82,9 +88,10 @@ def ascend(
     report: StepReport | None = None,
     first_likelihood: Float[Tensor, "B C L"] | None = None,
     tilt: Tilt = "linear",
+    first_contexts: Bool[Tensor, "B C"] | None = None,
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
-    update = update_rule(space, settings.learning_rate, settings.floor)
+    update = update_rule(space, settings.learning_rate, settings.floor, first_contexts)
     watch = _StopWatch(settings, len(latents), latents.device)
     finished: dict[int, Ascent] = {}
     active = list(range(len(latents)))

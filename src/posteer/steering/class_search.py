@@ -15,25 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.allowed import AllowedPrompts
 from posteer.errors import InputError, require
-from posteer.kernels import ContextSpace, count_transitions, sample_chains
+from posteer.kernels import ContextSpace, sample_chains
 from posteer.latents.hard_prompts import HardScorer, HardScores
 from posteer.problem import Step
-from posteer.prompt_classes import ENUMERABLE_CLASSES, PromptClasses, prompt_classes
+from posteer.prompt_classes import (
+    ENUMERABLE_CLASSES,
+    ClassProblem,
+    PromptClasses,
+    transitions_behind,
+    with_head,
+)
 from posteer.randomness import numpy_stream, torch_stream
-from posteer.shapes import Bool, Int
+from posteer.shapes import Int
 from posteer.steering.climb import Climb, climb
 from posteer.steering.moves import ClassMoves, simple_cycles
 from posteer.steering.token_moves import TokenMoves
 from posteer.steering.walks import eulerian_walk
 from posteer.utilities.base import all_sequences
-
-MOST_EDGES = 128
-"""Edges of the de Bruijn graph up to which its cycles are the moves; past it, tokens are."""
-
-MOST_ENDS = 4096
-"""First or last contexts that a class may tell apart; longer fixed ends are left to prompts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,54 +67,6 @@ class BestClasses:
     history: list[Step] = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class ClassProblem:
-    """Prompts of `length` for a model of `space`; the goal reads `goal_order` tokens of them."""
-
-    space: ContextSpace
-    length: int
-    goal_order: int = 0
-    allowed: AllowedPrompts | None = None
-
-    @property
-    def ends(self) -> ContextSpace:
-        """The space of first and last contexts, wide enough for all that is asked of them."""
-        order = max(self.space.order, self.goal_order)
-        if self.allowed is not None and self._decided:
-            order = self.allowed.context_order(order)
-        return ContextSpace(self.space.vocab_size, order)
-
-    @property
-    def _decided(self) -> bool:
-        """Whether counts and ends, if not too long, tell what is allowed."""
-        if self.allowed is None:
-            return True
-        n_ends = self.space.vocab_size ** self.allowed.context_order(self.space.order)
-        return self.allowed.decided_by_counts(self.space.order) and n_ends <= MOST_ENDS
-
-    @property
-    def by_classes(self) -> bool:
-        """Whether classes tell what is allowed, on a graph small enough to know its cycles."""
-        edges = self.ends.n_contexts * self.ends.vocab_size
-        return self._decided and self.length > self.ends.order and edges <= MOST_EDGES
-
-    def enumerate(self, limit: int) -> PromptClasses | None:
-        """All classes, or None where there are more than `limit` or they cannot tell."""
-        if not self._decided or self.length < self.ends.order:
-            return None
-        return prompt_classes(self.space, self.length, self.ends.order, limit)
-
-    def few_prompts(self, limit: int) -> bool:
-        """Whether all prompts are to be tried, where classes cannot tell what is allowed."""
-        return not self.by_classes and self.space.vocab_size**self.length <= limit
-
-    def mask(self) -> Bool[Tensor, "m V"]:
-        """Which tokens may stand where."""
-        if self.allowed is None:
-            return torch.ones(self.length, self.space.vocab_size, dtype=torch.bool)
-        return self.allowed.token_mask(self.length)
-
-
 def search_classes(
     problem: ClassProblem,
     scorer: HardScorer,
@@ -144,12 +95,7 @@ def _all_classes(
     problem: ClassProblem, classes: PromptClasses, scorer: HardScorer, settings: SearchSettings
 ) -> BestClasses:
     started = time.perf_counter()
-    kept = torch.arange(len(classes))
-    if problem.allowed is not None:
-        broken = problem.allowed.class_violations(
-            problem.space, classes.counts, problem.ends, classes.starts, classes.last
-        )
-        kept = (broken == 0).nonzero().flatten()
+    kept = problem.allowed_rows(classes)
     counts, last = classes.counts[kept], classes.last[kept]
     scores = scorer(counts, classes.starts[kept], last)
     best = _distinct(counts, last, scores, settings.keep)
@@ -168,8 +114,8 @@ def _all_prompts(
     prompts = all_sequences(problem.space.vocab_size, problem.length)
     if problem.allowed is not None:
         prompts = prompts[problem.allowed.allows(prompts)]
-    counts, last = count_transitions(problem.space, prompts).long(), problem.ends.suffix(prompts)
-    scores = scorer(counts, problem.ends.encode(prompts[:, : problem.ends.order]), last)
+    counts, first, last = problem.describe(prompts)
+    scores = scorer(counts, first, last)
     best = _distinct(counts, last, scores, settings.keep)
     chosen = [prompts[row] for row in best]
     which = "prompts" if problem.allowed is None else "allowed prompts"
@@ -243,28 +189,33 @@ def _climb(
     space, ends, allowed = problem.space, problem.ends, problem.allowed
     violations: Callable[[Tensor], Tensor] | None = None
     moves: ClassMoves | TokenMoves
+    head = problem.head
     if problem.by_classes:
-        moves = ClassMoves.of(ends, problem.length - ends.order)
+        moves = ClassMoves.of(ends, len(head) + problem.length - ends.order)
+        begin = moves.rows_of(with_head(head, starts))
     else:
-        moves = TokenMoves(ends, problem.mask(), numpy_stream(seed, "token-moves"))
+        moves = TokenMoves(problem.describe, problem.mask(), numpy_stream(seed, "token-moves"))
+        begin = starts
 
     def describe(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if isinstance(moves, TokenMoves):
+            return moves.parts_of(rows)
         counts, first, last = moves.parts_of(rows)
-        return narrowed(space, ends, counts, first), first, last
+        return narrowed(space, ends, counts, first, head), first, last
 
     def of_classes(rows: Tensor) -> Tensor:
-        assert allowed is not None
-        counts, first, last = describe(rows)
-        return allowed.class_violations(space, counts, ends, first, last)
+        return problem.violations(*describe(rows))
 
-    if allowed is not None:
-        violations = of_classes if problem.by_classes else allowed.violations
+    if problem.by_classes and (allowed is not None or head):
+        violations = of_classes
+    elif allowed is not None:
+        violations = allowed.violations
     found = climb(
         moves,
         describe,
         scorer,
         violations,
-        moves.rows_of(starts),
+        begin,
         settings.keep,
         settings.max_rounds,
         None if report is None else lambda done, most: report("climbing", done, most),
@@ -273,7 +224,7 @@ def _climb(
         raise InputError(_nothing(problem))
     counts, first, last = describe(found.rows)
     return BestClasses(
-        _prompts_of(moves, found),
+        _prompts_of(moves, found)[:, 0 if isinstance(moves, TokenMoves) else len(head) :],
         counts,
         last,
         scorer(counts, first, last),
@@ -289,10 +240,11 @@ def narrowed(
     wide: ContextSpace,
     counts: Int[Tensor, "K W V"],
     first: Int[Tensor, "K"],
+    head: tuple[int, ...] = (),
 ) -> Int[Tensor, "K C V"]:
     """Counts of the model's order from those of a higher one, whose first context hides some."""
     by_suffix = counts.unflatten(1, (-1, space.n_contexts)).sum(1)
-    return by_suffix + count_transitions(space, wide.decode(first)).long()
+    return by_suffix + transitions_behind(space, head, wide.decode(first))
 
 
 def _prompts_of(moves: ClassMoves | TokenMoves, found: Climb) -> Int[Tensor, "K m"]:
@@ -320,7 +272,7 @@ def spread_prompts(problem: ClassProblem, n: int, seed: int) -> Int[Tensor, "K m
         while len(tokens) < problem.length:
             tokens.append(int(table[context].argmax()))
             context = int(ends.next_context[context, tokens[-1]])
-        repeated = torch.tensor(tokens)
+        repeated = torch.tensor(tokens[: problem.length])
         fits = mask[torch.arange(problem.length), repeated]
         drawn[row] = torch.where(fits, repeated, drawn[row])
     return drawn
@@ -333,11 +285,14 @@ def random_prompts(problem: ClassProblem, n: int, seed: int) -> Int[Tensor, "K m
     stream = numpy_stream(seed, "class-search-starts")
     kernels = stream.dirichlet(np.full(ends.vocab_size, 0.5), size=(n, ends.n_contexts))
     first = torch.from_numpy(stream.integers(0, ends.n_contexts, size=n))
+    if problem.head:  # the rest of the first context stays as drawn
+        free = ends.vocab_size ** (ends.order - len(problem.head))
+        given = ContextSpace(ends.vocab_size, len(problem.head)).encode(torch.tensor(problem.head))
+        first = given * free + first % free
     generator = torch_stream(seed, "class-search-starts")
-    tail = sample_chains(
-        ends, torch.from_numpy(kernels), first, problem.length - ends.order, generator
-    )
-    drawn = torch.cat([ends.decode(first), tail], -1)
+    steps = len(problem.head) + problem.length - ends.order
+    tail = sample_chains(ends, torch.from_numpy(kernels), first, steps, generator)
+    drawn = torch.cat([ends.decode(first), tail], -1)[:, len(problem.head) :]
     mask = problem.mask()
     others = torch.multinomial(mask.double(), n, replacement=True, generator=generator).T
     return torch.where(mask[torch.arange(problem.length), drawn], drawn, others)

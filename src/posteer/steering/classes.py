@@ -15,9 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from posteer.allowed import AllowedPrompts, parse_allowed
 from posteer.errors import require
-from posteer.kernels import count_transitions
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import BankScorer, score_classes
 from posteer.latents.importance import pareto_k
@@ -25,14 +23,13 @@ from posteer.latents.rollouts import DrawPlan
 from posteer.models.base import QueryCount
 from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress
-from posteer.prompt_classes import PromptClasses
+from posteer.prompt_classes import ClassProblem, PromptClasses
 from posteer.shapes import Int
 from posteer.spec import Spec, integer
 from posteer.steering.ascent import AscentSettings
 from posteer.steering.banks import Banks, BankSource, draw_plan, draw_settings, require_exact_mean
 from posteer.steering.class_search import (
     BestClasses,
-    ClassProblem,
     SearchSettings,
     random_prompts,
     search_classes,
@@ -59,9 +56,8 @@ SNAPPED_STARTS = 4
 class ClassSearch:
     """The best prompts by a bank's estimate of hard prompts.
 
-    `estimator` is what makes them of the bank's latents: `auto` picks by k-hat and misfit.
-    `allowed` restricts them, as conditions or as their text form. `ascent` is that of the
-    geometric tilt, which local searches start from.
+    `estimator` is what makes them of the bank's latents: `auto` picks by k-hat and misfit. `ascent`
+    is that of the geometric tilt, which local searches start from.
     """
 
     analytic: bool
@@ -71,7 +67,6 @@ class ClassSearch:
     estimator: str = "auto"
     search: SearchSettings = field(default_factory=SearchSettings)
     ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))
-    allowed: AllowedPrompts | str | None = None
 
     @property
     def latents(self) -> BankSource:
@@ -96,7 +91,7 @@ class ClassSearch:
             banks = self.latents.banks(problems, progress)
         known: dict[int, Estimators] = {}
         before = replace(problems[0].model.queries)
-        asked = [self._class_problem(problem) for problem in problems]
+        asked = [ClassProblem.of(problem) for problem in problems]
         enumerated: dict[tuple[int, int], PromptClasses | None] = {}
         for one in asked:
             key = (one.length, one.ends.order)
@@ -115,7 +110,8 @@ class ClassSearch:
             estimators = known.setdefault(id(bank), Estimators(bank))
             with phase("estimator"):
                 chosen = self._chosen(estimators, problem, one)
-                scorer = _scorer(estimators.to_search_with(chosen.name), problem, one)
+                quick = estimators.to_search_with(chosen.name)
+                scorer = _scorer(estimators, quick, problem, one)
             with phase("classes"):
                 best = search_classes(
                     one,
@@ -126,11 +122,12 @@ class ClassSearch:
                     enumerated[one.length, one.ends.order],
                     progress,
                 )
-                best = _with_errors(best, _scorer(estimators.named(chosen.name), problem, one))
+                careful = estimators.named(chosen.name)
+                best = _with_errors(best, _scorer(estimators, careful, problem, one))
             other = None
             if held_out is not None:
                 others = known.setdefault(id(held_out), Estimators(held_out))
-                other = _scorer(others.named(chosen.name), problem, one)
+                other = _scorer(others, others.named(chosen.name), problem, one)
             weights = BankScorer.of(bank, problem).log_weights(best.counts[0])
             found.append((problem, bank, best, other, chosen, pareto_k(weights)))
             if progress is not None:
@@ -166,37 +163,32 @@ class ClassSearch:
         if self.estimator != "auto":
             return Chosen(self.estimator, "as asked")
         asked.mask()  # refuses what cannot be satisfied
-        prompts = random_prompts(asked, PROBES, problem.seed)
-        counts = count_transitions(asked.space, prompts).double()
-        probes = FoldedPrompts(asked.ends, counts, asked.ends.suffix(prompts))
+        counts, _, last = asked.describe(random_prompts(asked, PROBES, problem.seed))
+        probes = FoldedPrompts(asked.ends, estimators.with_observed(counts), last)
         return estimators.choose(problem.expected, probes, problem.horizon)
-
-    def _class_problem(self, problem: Problem) -> ClassProblem:
-        space, allowed = problem.model.space, self.allowed
-        if isinstance(allowed, str):
-            allowed = parse_allowed(allowed, space.vocab_size)
-        require(
-            allowed is None or allowed.vocab_size == space.vocab_size,
-            f"allowed prompts are over {allowed.vocab_size if allowed else 0} tokens: "
-            f"{problem.model.name} has {space.vocab_size}",
-        )
-        return ClassProblem(space, problem.length, problem.utility.order, allowed)
 
 
 def _best_snapped(solution: Optimised) -> Int[Tensor, "R m"]:
     space, bank = solution.space, solution.bank
-    near = propose(space, solution.ascent.prompt, solution.problem.length)
+    problem, head = solution.problem, len(solution.problem.head)
+    length = head + problem.length
+    near = propose(space, solution.ascent.prompt, length, problem.first_contexts)
     last = space.suffix(near.tokens)
     scores = score_classes(
         bank.kernels, solution.means, near.counts, last, near.starts, bank.first_likelihood
     )
-    return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]]
+    return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]][:, head:]
 
 
 def _scorer(
-    posterior: HardPromptPosterior, problem: Problem, asked: ClassProblem
+    estimators: Estimators,
+    posterior: HardPromptPosterior,
+    problem: Problem,
+    asked: ClassProblem,
 ) -> PosteriorScorer:
-    return PosteriorScorer(posterior, problem.expected, problem.horizon, asked.ends)
+    return PosteriorScorer(
+        posterior, problem.expected, problem.horizon, asked.ends, estimators.observed
+    )
 
 
 def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
@@ -262,7 +254,6 @@ def from_spec(spec: Spec) -> ClassSearch:
         rounds=defaults.max_rounds,
         steps=500,
         estimator="auto",
-        allowed=None,
     )
     require(
         given["estimator"] in ESTIMATORS,
@@ -279,5 +270,4 @@ def from_spec(spec: Spec) -> ClassSearch:
             max_rounds=integer(given["rounds"], "rounds"),
         ),
         ascent=AscentSettings(max_steps=integer(given["steps"], "steps")),
-        allowed=given["allowed"],
     )

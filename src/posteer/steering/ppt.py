@@ -18,13 +18,15 @@ from torch import Tensor
 from posteer.errors import require
 from posteer.kernels import ContextSpace
 from posteer.latents.bank import LatentBank
+from posteer.latents.hard_prompts import BankScorer
 from posteer.latents.importance import ess_fraction, pareto_k
 from posteer.latents.rollouts import DrawPlan
 from posteer.models.base import QueryCount
 from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress, Step
+from posteer.prompt_classes import ClassProblem
 from posteer.randomness import torch_stream
-from posteer.shapes import Float, Int
+from posteer.shapes import Bool, Float, Int
 from posteer.spec import Spec, integer, number
 from posteer.steering.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.steering.banks import (
@@ -35,10 +37,14 @@ from posteer.steering.banks import (
     draw_settings,
     require_exact_mean,
 )
+from posteer.steering.class_search import SearchSettings, search_classes
 from posteer.steering.estimator import ExactMeans, IntegrandSource, SingleRollouts, surrogate_of
-from posteer.steering.snap import CandidateScore, snap
+from posteer.steering.snap import CandidateScore, choose, propose
 from posteer.steering.tilt import Tilt, latents_last
 from posteer.utilities.base import has_exact_mean, utility_of_kernels
+
+STARTS_OF_A_SEARCH = 4
+"""Snapped prompts from which an allowed one is looked for, where none of them is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +100,9 @@ class PosteriorPrefixTuning:
             for at in range(0, len(indices), size):
                 part = indices[at : at + size]
                 own = [banks[self.latents.key(problems[i])] for i in part]
-                runs = [
-                    (problems[i], bank.at_order(order))
-                    for i, (bank, _) in zip(part, own, strict=True)
-                ]
+                runs = [(problems[i], bank) for i, (bank, _) in zip(part, own, strict=True)]
                 solved = [
-                    replace(one, held_out=None if other is None else other.at_order(order))
+                    one.with_held_out(other)
                     for one, (_, other) in zip(
                         self._optimise_batch(space, runs, progress), own, strict=True
                     )
@@ -128,10 +131,14 @@ class PosteriorPrefixTuning:
         progress: Progress | None,
     ) -> list[Optimised]:
         before = replace(runs[0][0].model.queries)
+        own_banks = [bank for _, bank in runs]
+        runs = [(problem, bank.at_order(space.order, problem.head)) for problem, bank in runs]
         latents = torch.stack([latents_last(bank.kernels) for _, bank in runs]).to(self._place)
         source = self._integrand_source(space, runs, latents)
-        start = initial_prompts(space, [problem.seed for problem, _ in runs]).to(self._place)
-        steps = runs[0][0].length - space.order
+        starts = _first_contexts([problem for problem, _ in runs])
+        seeds = [problem.seed for problem, _ in runs]
+        start = initial_prompts(space, seeds, starts).to(self._place)
+        steps = runs[0][0].steps
 
         def report(done: int, at_most: int, _running: int) -> None:
             if progress is not None:
@@ -141,7 +148,7 @@ class PosteriorPrefixTuning:
         first = torch.stack([f.T for f in firsts]).to(self._place) if firsts else None
         with phase("ascend"):
             ascents = ascend(
-                space, start, latents, steps, source, self.ascent, report, first, self.tilt
+                space, start, latents, steps, source, self.ascent, report, first, self.tilt, starts
             )
         spent = runs[0][0].model.queries.since(before)
         solved = []
@@ -149,7 +156,7 @@ class PosteriorPrefixTuning:
             own = source.select(torch.tensor([row], device=latents.device))
             means = own(ascent.prompt.final_context(space, steps)).of_contexts[0].T.cpu()
             ascent = replace(ascent, prompt=ascent.prompt.to("cpu"), log_tilt=ascent.log_tilt.cpu())
-            solved.append(Optimised(problem, space, bank, ascent, means, spent))
+            solved.append(Optimised(problem, space, bank, own_banks[row], ascent, means, spent))
         return solved
 
     def _integrand_source(
@@ -218,7 +225,7 @@ class PosteriorPrefixTuning:
             space,
             solution.ascent.prompt,
             latents,
-            problem.length - space.order,
+            problem.steps,
             source,
             None if first is None else first.T[None],
             self.tilt,
@@ -231,12 +238,13 @@ class Optimised:
     """An optimised prompt kernel with all that snapping it needs.
 
     `means` are the utilities of the bank's latents from each context, exact or by one rollout;
-    `held_out` is a bank it was not tuned on.
+    `own_bank` holds the latents at their own order, `held_out` others it was not tuned on.
     """
 
     problem: Problem
     space: ContextSpace
     bank: LatentBank
+    own_bank: LatentBank
     ascent: Ascent
     means: Float[Tensor, "L C"]
     queries: QueryCount
@@ -252,9 +260,41 @@ class Optimised:
 
     def snap(self, score: CandidateScore) -> tuple[Int[Tensor, "m"], float]:
         """The hard prompt and its surrogate."""
-        kernels, length = self.bank.kernels, self.problem.length
-        first = self.bank.first_likelihood
-        return snap(self.space, self.ascent.prompt, kernels, self.means, length, score, first)
+        problem, kernel, head = self.problem, self.ascent.prompt, len(self.problem.head)
+        near = propose(self.space, kernel, head + problem.length, problem.first_contexts)
+        if problem.allowed is not None:
+            fine = problem.allowed.allows(near.tokens[:, head:])
+            if not bool(fine.any()):
+                return self._best_allowed(near.tokens[:, head:])
+            near = near.select(fine)
+        bank = self.bank
+        walk, value = choose(
+            self.space, kernel, near, bank.kernels, self.means, score, bank.first_likelihood
+        )
+        return walk[head:], value
+
+    def _best_allowed(self, snapped: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "m"], float]:
+        """No snapped prompt is allowed: the best class that is, looked for from them."""
+        scorer = BankScorer(self.own_bank.kernels, self.means, self.own_bank.observed)
+        starts = snapped[:STARTS_OF_A_SEARCH]
+        found = search_classes(
+            ClassProblem.of(self.problem), scorer, SearchSettings(), self.problem.seed, starts
+        )
+        return found.prompts[0], float(found.scores.value[0])
+
+    def with_held_out(self, bank: LatentBank | None) -> Optimised:
+        if bank is None:
+            return self
+        return replace(self, held_out=bank.at_order(self.space.order, self.problem.head))
+
+
+def _first_contexts(problems: list[Problem]) -> Bool[Tensor, "B C"] | None:
+    """Where each prompt may begin; None if anywhere."""
+    own = [problem.first_contexts for problem in problems]
+    given = [mask for mask in own if mask is not None]
+    if not given:
+        return None
+    return torch.stack([torch.ones_like(given[0]) if mask is None else mask for mask in own])
 
 
 def from_spec(spec: Spec) -> PosteriorPrefixTuning:

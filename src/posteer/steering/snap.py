@@ -17,7 +17,7 @@ from torch import Tensor
 from posteer.kernels import ContextSpace, expected_visits, log_likelihood
 from posteer.latents.hard_prompts import score_classes
 from posteer.latents.importance import normalise
-from posteer.shapes import Float, Int
+from posteer.shapes import Bool, Float, Int
 from posteer.steering.tilt import PromptKernel, latents_last, log_tilt
 from posteer.steering.walks import eulerian_walk, greedy_walk, largest_remainder, may_be_walks
 
@@ -39,6 +39,9 @@ class Candidates:
     counts: Int[Tensor, "K C V"]
     starts: Int[Tensor, "K"]
 
+    def select(self, rows: Bool[Tensor, "K"]) -> Candidates:
+        return Candidates(self.tokens[rows], self.counts[rows], self.starts[rows])
+
 
 def snap(
     space: ContextSpace,
@@ -51,24 +54,47 @@ def snap(
 ) -> tuple[Int[Tensor, "m"], float]:
     """The best hard prompt near one prompt kernel, and its surrogate."""
     candidates = propose(space, prompt, length)
+    return choose(space, prompt, candidates, kernels, means, score, first_likelihood)
+
+
+def choose(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    candidates: Candidates,
+    kernels: Float[Tensor, "L C V"],
+    means: Float[Tensor, "L C"],
+    score: CandidateScore,
+    first_likelihood: Float[Tensor, "L C"] | None = None,
+) -> tuple[Int[Tensor, "m"], float]:
+    """The best of some candidates, and its surrogate."""
     values = score_candidates(space, prompt, candidates, kernels, means, score, first_likelihood)
     best = int(values.argmax())
     return candidates.tokens[best], float(values[best])
 
 
-def propose(space: ContextSpace, prompt: PromptKernel, length: int) -> Candidates:
-    """All candidates of one prompt kernel, from every starting context."""
+def propose(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    length: int,
+    first_contexts: Bool[Tensor, "C"] | None = None,
+) -> Candidates:
+    """All candidates of one prompt kernel, from every context it may start in.
+
+    `length` includes the head of a prompt that has one, and so do the candidates' tokens.
+    """
     steps = length - space.order
     transitions = prompt.transitions[0]
     counts, starts, walks = [], [], []
-    for start in range(space.n_contexts):
+    every = torch.ones(space.n_contexts, dtype=torch.bool)
+    begins = (every if first_contexts is None else first_contexts).nonzero().flatten().tolist()
+    for start in begins:
         rounded = rounded_counts(space, transitions, start, steps)
         for variant, walk in _walks_near(space, transitions, rounded, start, steps):
             counts.append(variant)
             starts.append(start)
             walks.append(walk)
     if not walks:  # no count table near the optimum is a walk: follow the tables greedily
-        for start in range(space.n_contexts):
+        for start in begins:
             rounded = rounded_counts(space, transitions, start, steps)
             walk = greedy_walk(space, rounded, start, steps)
             counts.append(_counts_of_walk(space, walk, start))

@@ -6,13 +6,13 @@ not say which of its prompts may be used, so a search has to hold prompts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.kernels import ContextSpace, count_transitions
 from posteer.shapes import Bool, Int
 
 MOST_PAIRS = 4096
@@ -23,10 +23,11 @@ MOST_PAIRS = 4096
 class TokenMoves:
     """All prompts one token away, and those two tokens away.
 
-    `mask` says which tokens a position may hold. `space` is that of first and last contexts.
+    `mask` says which tokens a position may hold, `parts_of` what a scorer is told of prompts:
+    counts, first and last contexts.
     """
 
-    space: ContextSpace
+    parts_of: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
     mask: Bool[Tensor, "m V"]
     stream: np.random.Generator
     singles: Int[Tensor, "S 2"] = field(init=False)
@@ -34,16 +35,6 @@ class TokenMoves:
     def __post_init__(self) -> None:
         # every (position, token) that is allowed
         object.__setattr__(self, "singles", self.mask.nonzero())
-
-    def rows_of(self, prompts: Int[Tensor, "K m"]) -> Int[Tensor, "K m"]:
-        return prompts
-
-    def parts_of(
-        self, rows: Int[Tensor, "K m"]
-    ) -> tuple[Int[Tensor, "K C V"], Int[Tensor, "K"], Int[Tensor, "K"]]:
-        """Counts, first and last context of each prompt."""
-        counts = count_transitions(self.space, rows).long()
-        return counts, self.space.encode(rows[:, : self.space.order]), self.space.suffix(rows)
 
     def __call__(self, rows: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "N m"], Int[Tensor, "N"]]:
         """Neighbours of every prompt and whose they are."""

@@ -6,14 +6,14 @@ only the softmax parameterisation; Adam at the same rate is what its ESS tables 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
-from posteer.shapes import Float, Int
+from posteer.shapes import Bool, Float, Int
 from posteer.steering.estimator import Estimate
 from posteer.steering.tilt import PromptKernel
 
@@ -27,11 +27,16 @@ class Update(Protocol):
     def select(self, runs: Int[Tensor, "K"]) -> Update: ...
 
 
-def update_rule(space: ContextSpace, learning_rate: float, floor: float) -> Update:
-    """The rule for an order."""
+def update_rule(
+    space: ContextSpace,
+    learning_rate: float,
+    floor: float,
+    first_contexts: Bool[Tensor, "B C"] | None = None,
+) -> Update:
+    """The rule for an order; rho stays within `first_contexts`."""
     if space.order == 0:
         return LogitAdam(learning_rate)
-    return ProjectedAscent(learning_rate, floor)
+    return ProjectedAscent(learning_rate, floor, first_contexts)
 
 
 def project(values: Float[Tensor, "*B V"], floor: float) -> Float[Tensor, "*B V"]:
@@ -42,23 +47,40 @@ def project(values: Float[Tensor, "*B V"], floor: float) -> Float[Tensor, "*B V"
 
 @dataclass(frozen=True)
 class ProjectedAscent:
-    """Step along the tangent of every row of A and of rho, then project (eq. rho_update)."""
+    """Step along the tangent of every row of A and of rho, then project (eq. rho_update).
+
+    Where a prompt cannot begin as it likes, rho moves within its `first_contexts` alone; where it
+    can only begin in one, rho stays.
+    """
 
     learning_rate: float
     floor: float
+    first_contexts: Bool[Tensor, "B C"] | None = None
 
     def __call__(self, prompt: PromptKernel, at: Estimate) -> PromptKernel:
         return PromptKernel(
             self._moved(prompt.transitions, at.gradient),
-            self._moved(prompt.initial, at.initial_gradient),
+            self._moved_start(prompt.initial, at.initial_gradient),
         )
+
+    def _moved_start(self, values: Tensor, gradient: Tensor) -> Tensor:
+        if self.first_contexts is None:
+            return self._moved(values, gradient)
+        inside = self.first_contexts.to(values.device)
+        mean = (gradient * inside).sum(-1, keepdim=True) / inside.sum(-1, keepdim=True)
+        raised = (values + self.learning_rate * (gradient - mean)).clamp(min=self.floor) * inside
+        return raised / raised.sum(-1, keepdim=True)
 
     def _moved(self, values: Tensor, gradient: Tensor) -> Tensor:
         tangent = gradient - gradient.mean(-1, keepdim=True)
         return project(values + self.learning_rate * tangent, self.floor)
 
     def select(self, runs: Int[Tensor, "K"]) -> ProjectedAscent:
-        return self
+        if self.first_contexts is None:
+            return self
+        return replace(
+            self, first_contexts=self.first_contexts[runs.to(self.first_contexts.device)]
+        )
 
 
 class LogitAdam:

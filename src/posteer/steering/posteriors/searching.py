@@ -17,7 +17,7 @@ from posteer.errors import InputError
 from posteer.kernels import ContextSpace
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import HardScores
-from posteer.shapes import Int
+from posteer.shapes import Float, Int
 from posteer.steering.posteriors.base import FoldedPrompts, HardPromptPosterior, as_drawn
 from posteer.steering.posteriors.choice import ESTIMATORS, trusted_weights
 from posteer.steering.posteriors.conjugate_fit import ConjugateFit
@@ -42,8 +42,13 @@ class Estimators:
     """The estimators of one bank."""
 
     def __init__(self, bank: LatentBank, seed: int = 0) -> None:
-        self.bank = as_drawn(bank)
+        self.bank = as_drawn(bank if bank.drawn is None else bank.drawn)
+        self.observed = bank.observed
         self.seed = seed
+
+    def with_observed(self, counts: Int[Tensor, "K C V"]) -> Float[Tensor, "K C V"]:
+        """Counts with those of what was observed after the bank was drawn."""
+        return counts.double() if self.observed is None else counts.double() + self.observed
 
     @cached_property
     def importance(self) -> ImportanceSampled:
@@ -97,15 +102,17 @@ class Estimators:
 @dataclass(frozen=True, eq=False)
 class PosteriorScorer:
     """An estimator as searches over classes ask it: counts of the latents' order, contexts of
-    `ends`, which may be wider."""
+    `ends`, which may be wider; `observed` transitions came before the prompt."""
 
     posterior: HardPromptPosterior
     utility: Utility
     horizon: int
     ends: ContextSpace
+    observed: Float[Tensor, "C V"] | None = None
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
     ) -> HardScores:
-        prompts = FoldedPrompts(self.ends, counts.double(), last)
+        seen = counts.double() if self.observed is None else counts.double() + self.observed
+        prompts = FoldedPrompts(self.ends, seen, last)
         return self.posterior.of_folded(self.utility, prompts, self.horizon)

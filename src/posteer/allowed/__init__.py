@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,9 +102,32 @@ class AllowedPrompts:
         require(least <= length, f"the counts ask for {least} tokens: the prompt has {length}")
         return mask
 
-    def context_order(self, order: int) -> int:
-        """How many tokens of each end of a prompt a class must know, at least `order`."""
-        return max(order, len(self.first), len(self.last))
+    def may_begin(self, prefixes: Int[Tensor, "K t"], length: int) -> Bool[Tensor, "K"]:
+        """Whether a beginning breaks nothing yet that the rest of the prompt could not mend."""
+        so_far = prefixes.shape[1]
+        if so_far == length:
+            return self.allows(prefixes)
+        mask = self.token_mask(length)[:so_far]
+        good = mask[torch.arange(so_far), prefixes].all(-1)
+        for gram in self.banned:
+            if len(gram) <= so_far:
+                windows = prefixes.unfold(1, len(gram), 1)
+                good &= ~(windows == torch.tensor(gram)).all(-1).any(-1)
+        for token, least, most in self.bounds:
+            occurs = (prefixes == token).sum(-1)
+            good &= occurs + length - so_far >= least
+            if most is not None:
+                good &= occurs <= most
+        return good
+
+    def context_order(self, order: int, head: int = 0) -> int:
+        """How many tokens of each end of a prompt a class must know, at least `order`.
+
+        Behind a head of so many tokens that are no part of the prompt, its first tokens come later,
+        and n-grams that reach into the head must be told from those of the prompt.
+        """
+        longest = max((len(gram) - 1 for gram in self.banned), default=0) if head else 0
+        return max(order, head + max(len(self.first), longest), len(self.last))
 
     def decided_by_counts(self, order: int) -> bool:
         """Whether counts of this order and both ends settle every condition."""
@@ -117,45 +141,70 @@ class AllowedPrompts:
         ends: ContextSpace,
         first: Int[Tensor, "K"],
         last: Int[Tensor, "K"],
+        head: int = 0,
     ) -> Int[Tensor, "K"]:
         """`violations` of the prompts of each class, which all violate alike.
 
-        Counts are of `space`; `first` and `last` are contexts of `ends`, of at least its order.
+        Counts are of `space`, of transitions into tokens of the prompt; `first` and `last` are
+        contexts of `ends`, of at least its order. The first `head` tokens of `first` stand before
+        the prompt and are not judged.
         """
         heads, tails = ends.decode(first), ends.decode(last)
         total = torch.zeros_like(first)
         for i, token in enumerate(self.first):
-            total = total + (heads[:, i] != token)
+            total = total + (heads[:, head + i] != token)
         for i, token in enumerate(reversed(self.last)):
             total = total + (tails[:, tails.shape[1] - 1 - i] != token)
-        start = heads[:, : space.order]
         for gram in self.banned:
-            total = total + self._occurrences(space, counts, start, gram)
+            total = total + self._occurrences(space, counts, heads, head, gram)
         for token, least, most in self.bounds:
-            occurs = counts[:, :, token].sum(-1) + (start == token).sum(-1)
-            total = total + _excess(occurs, least, most)
+            uncounted = (heads[:, head : space.order] == token).sum(-1)
+            total = total + _excess(counts[:, :, token].sum(-1) + uncounted, least, most)
         return total
 
     def _occurrences(
         self,
         space: ContextSpace,
         counts: Int[Tensor, "K C V"],
-        start: Int[Tensor, "K k"],
+        heads: Int[Tensor, "K k"],
+        head: int,
         gram: tuple[int, ...],
     ) -> Int[Tensor, "K"]:
-        """An n-gram ends with a counted token, or lies within the first context."""
+        """An n-gram ends with a counted token, or lies within the first context; one that begins
+        in the head is counted there and is none of the prompt's."""
         contexts = space.decode(torch.arange(space.n_contexts))
         body = torch.tensor(gram[:-1], dtype=torch.long)
         ending = (contexts[:, space.order - len(body) :] == body).all(-1)
         found = counts[:, ending, gram[-1]].sum(-1)
-        if len(gram) <= space.order:
-            found = found + (start.unfold(1, len(gram), 1) == torch.tensor(gram)).all(-1).sum(-1)
+        if len(gram) > heads.shape[1]:
+            return found
+        there = (heads.unfold(1, len(gram), 1) == torch.tensor(gram)).all(-1).long()
+        for begin in range(there.shape[1]):
+            end = begin + len(gram) - 1
+            if begin >= head and end < space.order:
+                found = found + there[:, begin]
+            elif begin < head and end >= max(head, space.order):
+                found = found - there[:, begin]
         return found
 
 
 def _excess(count: Int[Tensor, "K"], least: int, most: int | None) -> Int[Tensor, "K"]:
     above = torch.zeros_like(count) if most is None else (count - most).clamp(min=0)
     return above + (least - count).clamp(min=0)
+
+
+def open_allowed(given: Any, vocab_size: int) -> AllowedPrompts | None:
+    """Conditions as text, as an object, or as a predicate over prompts; None or no text allows all.
+
+    >>> open_allowed(lambda prompt: sum(prompt) == 2, 2).allows(torch.tensor([[0, 1], [1, 1]]))
+    tensor([False,  True])
+    """
+    if given is None or isinstance(given, AllowedPrompts):
+        return given
+    if isinstance(given, str):
+        return parse_allowed(given, vocab_size) if given.strip() else None
+    require(callable(given), f"allowed prompts {given!r}: expected such as {EXAMPLE}")
+    return AllowedPrompts(vocab_size=vocab_size, predicate=given)
 
 
 _CONDITION = re.compile(

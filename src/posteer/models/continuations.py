@@ -1,0 +1,103 @@
+"""The law of all continuations of a prompt, on any model.
+
+Continuations are enumerated level by level, so that they share the prefix tree and each node is
+read once; a transformer reads the whole tree in one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posteer.models.base import Metered, SequenceModel
+from posteer.models.conditioned import context_of
+from posteer.models.memory import free_cached, is_out_of_memory
+from posteer.models.tree import tree_size
+from posteer.shapes import Float, Int
+
+NODES_IN_ONE_PASS = 256
+"""Nodes of a continuation tree up to which a transformer reads it behind one mask."""
+
+TOKENS_AT_ONCE = 2**15
+"""Tokens in one such pass: activations of a hundred megabytes or so."""
+
+LEAVES_AT_ONCE = 2**20
+"""Prompts x continuations that are enumerated together."""
+
+
+def read_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
+    """The state after each prompt."""
+    state = model.start(len(prompts))
+    for token in prompts.unbind(-1):
+        _, state = model.advance(state, token)
+    return state
+
+
+def continuation_laws(
+    model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
+) -> Float[Tensor, "B Y"]:
+    """Log-probabilities of all continuations of each prompt, in float64.
+
+    A transformer reads a prompt and the tree of its continuations in one pass; any other model is
+    led through the tree level by level. Both read each node once.
+    """
+    length, vocab = prompts.shape[1], model.space.vocab_size
+    inner = model.inner if isinstance(model, Metered) else model
+    n_nodes = tree_size(vocab, horizon)
+    in_one_pass = hasattr(inner, "continuation_log_probs") and n_nodes <= NODES_IN_ONE_PASS
+    if in_one_pass:
+        part = max(1, TOKENS_AT_ONCE // (len(context_of(model)) + length + n_nodes + 1))
+    else:
+        limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
+        part = max(1, limit // vocab ** (horizon - 1))
+    laws, at, part = [], 0, min(part, len(prompts))
+    while at < len(prompts):
+        some = prompts[at : at + part]
+        before = replace(model.queries) if isinstance(model, Metered) else None
+        try:
+            if in_one_pass:
+                law = model.continuation_log_probs(some, horizon)  # type: ignore[attr-defined]
+            else:
+                law = laws_by_levels(model, read_prompts(model, some), len(some), horizon)
+        except RuntimeError as error:
+            if part == 1 or not is_out_of_memory(error):
+                raise
+            if isinstance(model, Metered) and before is not None:
+                model.refund(before)
+            part = (part + 1) // 2
+            free_cached()
+            continue
+        laws.append(law.double().cpu())
+        at += len(some)
+    return torch.cat(laws)
+
+
+def laws_by_levels(
+    model: SequenceModel, state: Any, n_prompts: int, horizon: int
+) -> Float[Tensor, "B Y"]:
+    """Expand all continuations of all histories one level at a time, each node read once."""
+    vocab = model.space.vocab_size
+    log_probability = state.log_probs
+    for depth in range(1, horizon):
+        n_nodes = n_prompts * vocab ** (depth - 1)
+        children = torch.arange(n_nodes).repeat_interleave(vocab)
+        law, state = model.advance(state.select(children), torch.arange(vocab).repeat(n_nodes))
+        log_probability = (log_probability.flatten()[:, None] + law).view(n_prompts, -1)
+    return log_probability
+
+
+def roll_out_from(
+    model: SequenceModel, state: Any, horizon: int, generator: torch.Generator
+) -> Int[Tensor, "B N"]:
+    """One continuation of each history, drawn."""
+    law, tokens = state.log_probs, []
+    for t in range(horizon):
+        uniform = torch.rand(len(law), 1, dtype=torch.float64, generator=generator)
+        token = (uniform >= law.double().exp().cumsum(-1)[:, :-1].cpu()).sum(-1)
+        tokens.append(token)
+        if t + 1 < horizon:
+            law, state = model.advance(state, token)
+    return torch.stack(tokens, -1)

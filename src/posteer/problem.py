@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from posteer.allowed import AllowedPrompts
+from posteer.allowed.drawing import LISTED_PROMPTS, list_allowed
 from posteer.errors import InputError, require
 from posteer.kernels import ContextSpace
 from posteer.models.base import Metered, QueryCount
@@ -63,6 +64,8 @@ class Problem:
         )
         if self.allowed is not None:
             self.allowed.token_mask(self.length)  # refuses what no prompt can satisfy
+            if space.vocab_size**self.length <= LISTED_PROMPTS:
+                list_allowed(self.allowed, self.length)  # and so does this
 
     @property
     def expected(self) -> Utility:

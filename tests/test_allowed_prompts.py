@@ -100,7 +100,9 @@ def test_classes_are_the_best_allowed_for_their_bank(model, utility, length, tex
     goal = open_goal(utility, metered.space)
     allowed = parse_allowed(text, metered.space.vocab_size)
     problem = Problem(metered, goal, length, 4, 0, allowed=allowed)
-    (answer,) = open_method(f"classes-analytic(samples=200{search})").solve([problem])
+    (answer,) = open_method(f"classes-analytic(samples=200,estimator=importance{search})").solve(
+        [problem]
+    )
     prompts, _ = brute_force(model, utility, length, text, context)
     values = bank_estimate(metered.process, tokens, goal, goal.order, prompts, 4, 200)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)

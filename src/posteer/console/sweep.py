@@ -213,7 +213,7 @@ def show_outcome(ended: Outcome, folder: str, say: Callable[[str], None]) -> Non
 def duration(seconds: float | None) -> str:
     """As people say it.
 
-    >>> duration(5400)
+    >>> duration(5400.0)
     '1 h 30 min'
     """
     if seconds is None or math.isnan(seconds):

@@ -210,7 +210,7 @@ def network():
     return open_model("urn")
 
 
-@pytest.mark.parametrize("utility", ["dyck", "reverse-xent(dir-2)", "forward-xent(sym-0.2)"])
+@pytest.mark.parametrize("utility", ["reverse-xent(dir-2)", "forward-xent(sym-0.2)"])
 def test_direct_searches_on_a_network_read_the_context(utility):
     base, context = network(), "0111011"
     tokens = [int(token) for token in context]
@@ -231,7 +231,7 @@ def test_direct_searches_on_a_network_read_the_context(utility):
     values = objective_of(goal, 2, 4).of_laws(continuation_laws(base, whole, 4), last)
     optimum = float(values.max())
     for method in ("exhaustive", "gcg(top-k=2,buffer=6)", "coordinate(restarts=3)", "beam"):
-        found = elicit("urn", utility, length=4, method=method, context=context)
+        found = elicit(base, utility, length=4, method=method, context=context)
         place = int(ContextSpace(2, 4).encode(torch.tensor(found.prompt)))
         assert found.expected_utility == pytest.approx(float(values[place]), abs=1e-5)
         assert found.optimum == pytest.approx(optimum, abs=1e-5)
@@ -241,7 +241,7 @@ def test_direct_searches_on_a_network_read_the_context(utility):
             assert found.rank == 1
         assert found.cost["forward_tokens"] % (7 + 4 + 14) == 0 or method == "beam"
     for method in ("simplex-pt(steps=4)", "soft-pt(steps=4)"):
-        found = elicit("urn", utility, length=4, method=method, context=context)
+        found = elicit(base, utility, length=4, method=method, context=context)
         assert found.cost["backward_tokens"] == 4 * (7 + 4 + 14)
 
 

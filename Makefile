@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	@$(BIN)/posteer elicit --model exact:urn --utility dyck --length 6
 	@$(BIN)/posteer elicit --model exact:urn --utility 'reverse-xent(sym-0.1)' --length 50
-	@$(BIN)/posteer elicit --model urn --utility dyck --length 6
+	@$(BIN)/posteer elicit --model urn --utility dyck --length 50 --verify 8
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto

@@ -21,10 +21,10 @@ from posteer.randomness import numpy_stream, torch_stream
 from posteer.steering.posteriors import (
     Automatic,
     ConjugateFit,
+    Estimators,
     HardPromptPosterior,
     ImportanceSampled,
     TemperedSMC,
-    choose,
     scores_of_prompts,
 )
 from posteer.steering.posteriors.base import fold
@@ -150,7 +150,7 @@ def test_temperatures_keep_half_of_the_particles():
 def test_auto_says_what_it_used_and_is_right():
     """A prior of two modes: plain weights for short prompts, the fit of two for long ones."""
     model, bank = ExactModel(MIXTURE), bank_of(MIXTURE, 4000)
-    auto = Automatic(bank)
+    auto = Automatic(Estimators(bank))
     short, long = walks(MIXTURE, 4, 5), walks(MIXTURE, 6, 200)
     difference, error, scores = compared(model, auto, short, 4, UTILITIES[1:])
     assert set(scores[0].used_names()) == {"importance"}
@@ -169,9 +169,11 @@ def test_auto_falls_back_to_smc_where_the_fit_is_poor():
     """
     model, bank = ExactModel(MIXTURE), bank_of(MIXTURE, 4000)
     poor = ConjugateFit(bank, components=1)
-    auto = Automatic(bank, fit=poor)
-    assert not auto.misfit.good
-    auto.smc.particles, auto.smc.sweeps = 100, 1
+    estimators = Estimators(bank)
+    estimators.__dict__["conjugate"] = poor
+    auto = Automatic(estimators)
+    assert not estimators.misfit.good
+    estimators.smc.particles, estimators.smc.sweeps = 100, 1
     prompts = walks(MIXTURE, 6, 80)
     difference, error, scores = compared(model, auto, prompts, 3, UTILITIES[1:])
     assert scores[0].used_names().count("smc") >= 4
@@ -263,6 +265,6 @@ def test_what_no_latent_can_emit():
 def test_estimators_by_name():
     bank = bank_of(MIXTURE, 100)
     for name in ("auto", "importance", "psis", "conjugate", "smc"):
-        assert choose(bank, name).name == name
+        assert Estimators(bank).named(name).name == name
     with pytest.raises(InputError, match="unknown estimator 'mcmc'"):
-        choose(bank, "mcmc")
+        Estimators(bank).named("mcmc")

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from posteer.errors import require
 from posteer.latents.bank import LatentBank
-from posteer.latents.hard_prompts import BankScorer, score_classes
-from posteer.latents.importance import pareto_k
+from posteer.latents.hard_prompts import score_classes
 from posteer.latents.rollouts import DrawPlan
 from posteer.models.base import QueryCount
 from posteer.phases import phase
@@ -128,8 +127,8 @@ class ClassSearch:
             if held_out is not None:
                 others = known.setdefault(id(held_out), Estimators(held_out))
                 other = _scorer(others, others.named(chosen.name), problem, one)
-            weights = BankScorer.of(bank, problem).log_weights(best.counts[0])
-            found.append((problem, bank, best, other, chosen, pareto_k(weights)))
+            shape = estimators.shape_of(best.counts[0])
+            found.append((problem, bank, best, other, chosen, shape))
             if progress is not None:
                 progress("searching classes", index + 1, len(problems))
         queries = problems[0].model.queries.since(before)
@@ -186,9 +185,7 @@ def _scorer(
     problem: Problem,
     asked: ClassProblem,
 ) -> PosteriorScorer:
-    return PosteriorScorer(
-        posterior, problem.expected, problem.horizon, asked.ends, estimators.observed
-    )
+    return PosteriorScorer(estimators, posterior, problem.expected, problem.horizon, asked.ends)
 
 
 def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:

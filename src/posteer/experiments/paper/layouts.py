@@ -18,7 +18,7 @@ HEADINGS = {
 MODELS = {"beta-bernoulli": "Beta-Bernoulli (k=0)", "urn": "Reinforced urn (k=1)"}
 TOLERANCE = {"J": 1e-3, "rank": 0.05}
 """Methods this near the best of a row are bold as well."""
-ORDER_OF_ROWS = {"q-": "q*=", "tau-": "tau*="}
+SHOWN_AS = {"q-": "q*=", "tau-": "tau*="}
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _lines(model: str, targets: list[str], section: str = "") -> tuple[Line, ...
 
 
 def _label(target: str) -> str:
-    for prefix, shown in ORDER_OF_ROWS.items():
+    for prefix, shown in SHOWN_AS.items():
         if target.startswith(prefix):
             return shown + target.removeprefix(prefix)
     return "Dyck" if target == "dyck" else target

@@ -2,10 +2,15 @@
 
 from posteer.latents.hard_prompts import HardScores
 from posteer.steering.posteriors.base import HardPromptPosterior, scores_of_prompts
-from posteer.steering.posteriors.choice import ESTIMATORS, Automatic, choose
+from posteer.steering.posteriors.choice import (
+    ESTIMATORS,
+    Automatic,
+    Chosen,
+    Estimators,
+    PosteriorScorer,
+)
 from posteer.steering.posteriors.conjugate_fit import ConjugateFit
 from posteer.steering.posteriors.importance_sampled import ImportanceSampled
-from posteer.steering.posteriors.searching import Chosen, Estimators, PosteriorScorer
 from posteer.steering.posteriors.tempered_smc import TemperedSMC
 
 __all__ = [
@@ -19,6 +24,5 @@ __all__ = [
     "ImportanceSampled",
     "PosteriorScorer",
     "TemperedSMC",
-    "choose",
     "scores_of_prompts",
 ]

@@ -7,8 +7,8 @@ space whose order may exceed the latents' (a utility that reads further back). N
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,29 +38,10 @@ NUMBERS_AT_ONCE = 2**22
 """Working-set size, in numbers, above which prompts are scored in parts."""
 
 
-@runtime_checkable
-class HardPromptPosterior(Protocol):
+class HardPromptPosterior(ABC):
     """The latent posterior of hard prompts, as far as a fixed bank tells it."""
 
     name: str
-
-    def scores(
-        self,
-        utility: Utility,
-        counts: Counts,
-        first: Int[Tensor, "K"],
-        last: Int[Tensor, "K"],
-        horizon: int,
-    ) -> HardScores:
-        """J of K prompts; contexts and counts are of one order, at least the utility's."""
-
-    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        """The same for prompts that are already as the latents see them."""
-
-
-class FromBank:
-    """What estimators on a bank share: prompts are folded to the order of its latents."""
-
     bank: LatentBank
 
     def scores(
@@ -71,11 +52,13 @@ class FromBank:
         last: Int[Tensor, "K"],
         horizon: int,
     ) -> HardScores:
+        """J of K prompts; contexts and counts are of one order, at least the utility's."""
         prompts = fold(self.bank.space, utility, counts, first, last)
         return self.of_folded(utility, prompts, horizon)
 
+    @abstractmethod
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        raise NotImplementedError
+        """The same for prompts that are already as the latents see them."""
 
 
 def scores_of_prompts(

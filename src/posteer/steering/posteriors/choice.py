@@ -1,28 +1,30 @@
-"""Which estimator to believe, prompt by prompt.
+"""The estimators of a bank, each made once, and which of them to believe.
 
-Plain importance sampling assumes nothing and comes first wherever its weights can be trusted. Past
-that a prior must be assumed: the conjugate fit if it agrees with the bank wherever the bank can be
-asked, else SMC with the best density at hand.
+Prompt by prompt (`Automatic`): plain importance sampling assumes nothing and comes first wherever
+its weights can be trusted; past that the conjugate fit if it agrees with the bank wherever the bank
+can be asked, else SMC with the best density at hand.
+
+For a search (`Estimators.choose`) it is one for all, since a search takes the largest of thousands
+of scores. k-hat and ESS decide whether plain weights are admitted, `misfit` whether the conjugate
+fit is; of two that are, the one with the smaller standard error is used. Where neither is,
+candidates found on the fit are scored again by SMC.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from posteer.errors import InputError
+from posteer.kernels import ContextSpace, log_likelihood
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import HardScores
-from posteer.shapes import Bool
-from posteer.steering.posteriors.base import (
-    FoldedPrompts,
-    FromBank,
-    HardPromptPosterior,
-    as_drawn,
-)
+from posteer.latents.importance import pareto_k
+from posteer.shapes import Bool, Float, Int
+from posteer.steering.posteriors.base import FoldedPrompts, HardPromptPosterior, as_drawn
 from posteer.steering.posteriors.conjugate_fit import ConjugateFit
 from posteer.steering.posteriors.goodness import Misfit, misfit
 from posteer.steering.posteriors.importance_sampled import ImportanceSampled
@@ -38,7 +40,87 @@ TRUSTED_LATENTS = 100
 ESTIMATORS = ("auto", "importance", "psis", "conjugate", "smc")
 
 
-class Automatic(FromBank):
+ADMITTED = 0.8
+"""Share of probing prompts whose weights must be trusted for plain weights to be admitted."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An estimator by name, and why."""
+
+    name: str
+    reason: str
+
+
+class Estimators:
+    """The estimators of one bank."""
+
+    def __init__(self, bank: LatentBank, seed: int = 0) -> None:
+        self.bank = as_drawn(bank if bank.drawn is None else bank.drawn)
+        self.observed = bank.observed
+        self.seed = seed
+
+    def with_observed(self, counts: Int[Tensor, "K C V"]) -> Float[Tensor, "K C V"]:
+        """Counts with those of what was observed after the bank was drawn."""
+        return counts.double() if self.observed is None else counts.double() + self.observed
+
+    def shape_of(self, counts: Int[Tensor, "C V"]) -> float:
+        """k-hat of the plain weights of one prompt."""
+        seen = self.with_observed(counts[None])
+        return pareto_k(log_likelihood(seen, self.bank.kernels)[0])
+
+    @cached_property
+    def importance(self) -> ImportanceSampled:
+        return ImportanceSampled(self.bank, seed=self.seed)
+
+    @cached_property
+    def conjugate(self) -> ConjugateFit:
+        return ConjugateFit(self.bank, seed=self.seed)
+
+    @cached_property
+    def smc(self) -> TemperedSMC:
+        return TemperedSMC(self.bank, fit=self.conjugate, seed=self.seed)
+
+    @cached_property
+    def misfit(self) -> Misfit:
+        return misfit(self.conjugate.mixture, self.conjugate.latents, self.seed)
+
+    def named(self, name: str) -> HardPromptPosterior:
+        """An estimator that gives standard errors."""
+        if name == "auto":
+            return Automatic(self)
+        if name == "psis":
+            return ImportanceSampled(self.bank, smoothed=True, seed=self.seed)
+        if name not in ESTIMATORS:
+            raise InputError(f"unknown estimator '{name}': expected one of {', '.join(ESTIMATORS)}")
+        found: HardPromptPosterior = getattr(self, name)
+        return found
+
+    def to_search_with(self, name: str) -> HardPromptPosterior:
+        """The same, quick enough to be asked thousands of times: values matter, errors do not."""
+        if name in ("conjugate", "smc"):
+            return self.conjugate.without_errors()
+        return self.named(name)
+
+    def choose(self, utility: Utility, probes: FoldedPrompts, horizon: int) -> Chosen:
+        """By k-hat, ESS and misfit on prompts of the kind that will be searched."""
+        plain = self.importance.of_folded(utility, probes, horizon)
+        admitted = float(trusted_weights(plain, len(self.bank)).double().mean())
+        shape = float(plain.pareto_k.nanmedian())
+        weights = f"k-hat {shape:.2f}, weights trusted in {admitted:.0%} of probes"
+        fits = f"misfit {self.misfit.rms:.1f}"
+        if not self.misfit.good:
+            name = "importance" if admitted >= ADMITTED else "smc"
+            return Chosen(name, f"{weights}; the fit is not ({fits})")
+        if admitted < ADMITTED:
+            return Chosen("conjugate", f"{weights}; {fits}")
+        fitted = self.conjugate.of_folded(utility, probes, horizon)
+        ratio = float((fitted.standard_error / plain.standard_error).nanmedian())
+        name = "conjugate" if ratio < 1 else "importance"
+        return Chosen(name, f"{weights}; {fits}; the fit errs {ratio:.2f} times as much")
+
+
+class Automatic(HardPromptPosterior):
     """Importance sampling where it holds, else the conjugate fit where that fits, else SMC.
 
     `used` says which, prompt by prompt. `pareto_k` is that of the bank's weights throughout, so a
@@ -47,28 +129,20 @@ class Automatic(FromBank):
 
     name = "auto"
 
-    def __init__(self, bank: LatentBank, *, fit: ConjugateFit | None = None, seed: int = 0) -> None:
-        self.bank = as_drawn(bank)
-        self.sampled = ImportanceSampled(bank, seed=seed)
-        self.fit = ConjugateFit(bank, seed=seed) if fit is None else fit
-        self.smc = TemperedSMC(bank, fit=self.fit, seed=seed)
-        self.seed = seed
-
-    @cached_property
-    def misfit(self) -> Misfit:
-        """What the conjugate fit gets wrong where the bank can tell."""
-        return misfit(self.fit.mixture, self.fit.latents, self.seed)
+    def __init__(self, estimators: Estimators) -> None:
+        self.bank = estimators.bank
+        self.estimators = estimators
 
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        plain = self.sampled.of_folded(utility, prompts, horizon)
+        plain = self.estimators.importance.of_folded(utility, prompts, horizon)
         trusted = trusted_weights(plain, len(self.bank))
-        estimators = (self.sampled.name, self.fit.name, self.smc.name)
+        estimators = ("importance", "conjugate", "smc")
         rest = (~trusted).nonzero()[:, 0]
         if len(rest) == 0:
             return replace(plain, estimators=estimators)
-        fallback: HardPromptPosterior = self.fit if self.misfit.good else self.smc
-        other = fallback.of_folded(utility, prompts.select(rest), horizon)
-        index = torch.full_like(rest, estimators.index(fallback.name))
+        name = "conjugate" if self.estimators.misfit.good else "smc"
+        other = self.estimators.named(name).of_folded(utility, prompts.select(rest), horizon)
+        index = torch.full_like(rest, estimators.index(name))
         return HardScores(
             plain.value.index_copy(0, rest, other.value),
             plain.standard_error.index_copy(0, rest, other.standard_error),
@@ -85,14 +159,19 @@ def trusted_weights(scores: HardScores, n_latents: int) -> Bool[Tensor, "K"]:
     return ~heavy & (scores.ess_fraction * n_latents >= TRUSTED_LATENTS)
 
 
-def choose(bank: LatentBank, name: str = "auto", *, seed: int = 0) -> HardPromptPosterior:
-    """An estimator by name."""
-    if name == "auto":
-        return Automatic(bank, seed=seed)
-    if name in ("importance", "psis"):
-        return ImportanceSampled(bank, smoothed=name == "psis", seed=seed)
-    if name == "conjugate":
-        return ConjugateFit(bank, seed=seed)
-    if name == "smc":
-        return TemperedSMC(bank, seed=seed)
-    raise InputError(f"unknown estimator '{name}': expected one of {', '.join(ESTIMATORS)}")
+@dataclass(frozen=True, eq=False)
+class PosteriorScorer:
+    """An estimator as searches over classes ask it: counts of the latents' order, contexts of
+    `ends`, which may be wider, and not those of what was observed before the prompt."""
+
+    estimators: Estimators
+    posterior: HardPromptPosterior
+    utility: Utility
+    horizon: int
+    ends: ContextSpace
+
+    def __call__(
+        self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
+    ) -> HardScores:
+        prompts = FoldedPrompts(self.ends, self.estimators.with_observed(counts), last)
+        return self.posterior.of_folded(self.utility, prompts, self.horizon)

@@ -20,7 +20,7 @@ from posteer.randomness import numpy_stream
 from posteer.shapes import Float
 from posteer.steering.posteriors.base import (
     FoldedPrompts,
-    FromBank,
+    HardPromptPosterior,
     as_drawn,
     mean_utilities,
 )
@@ -39,7 +39,7 @@ POSTERIOR_DRAWS = 2000
 """Kernels drawn from the posterior of each prompt where continuations cannot be enumerated."""
 
 
-class ConjugateFit(FromBank):
+class ConjugateFit(HardPromptPosterior):
     """J under a mixture of Dirichlets fitted to the bank by EM.
 
     Continuations that evaluation enumerates (2**16) are summed in closed form, as Polya urns; more

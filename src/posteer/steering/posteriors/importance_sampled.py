@@ -15,14 +15,14 @@ from posteer.latents.importance import ess_fraction, normalise, pareto_smoothed
 from posteer.steering.posteriors.base import (
     NUMBERS_AT_ONCE,
     FoldedPrompts,
-    FromBank,
+    HardPromptPosterior,
     as_drawn,
     mean_utilities,
 )
 from posteer.utilities.base import Utility
 
 
-class ImportanceSampled(FromBank):
+class ImportanceSampled(HardPromptPosterior):
     """Self-normalised weights over the bank, `smoothed` by PSIS if asked.
 
     The standard error is the delta method's, `sqrt(sum_l w_l^2 (mu_l - J)^2)`. ESS is that of the

@@ -23,7 +23,7 @@ from posteer.randomness import numpy_stream
 from posteer.shapes import Float
 from posteer.steering.posteriors.base import (
     FoldedPrompts,
-    FromBank,
+    HardPromptPosterior,
     as_drawn,
     mean_utilities,
 )
@@ -54,7 +54,7 @@ class Target:
         return self.log_prior(logs) + self.power[:, None] * likelihood + logs.sum((-2, -1))
 
 
-class TemperedSMC(FromBank):
+class TemperedSMC(HardPromptPosterior):
     """J as the mean utility of particles that were led from the bank to the prompt's posterior.
 
     What is assumed: a bank gives the prior by samples and moves need its density, so `density`, by

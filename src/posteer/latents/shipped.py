@@ -1,6 +1,6 @@
 """Banks inside the package: for each trained model one to tune on and one held out.
 
-    python -m posteer.latents.shipped FOLDER [--device cuda]
+    python -m posteer.latents.shipped FOLDER [--device cuda] [--models urn]
 
 draws them again. A bank belongs to a model by its fingerprint, not by its name.
 """
@@ -42,9 +42,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--models", nargs="+", default=list(shipped_models()))
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    for name in shipped_models():
+    for name in given.models:
         model = Metered(load(name, given.device))
         for kind, seed in SEEDS.items():
             path = given.folder / f"{name}.{kind}.safetensors"

@@ -1,4 +1,4 @@
-"""What to train: one frozen record per run, presets for the paper's two models and a tiny one."""
+"""What to train: one frozen record per run, presets for the paper's two models and others."""
 
 from __future__ import annotations
 
@@ -81,6 +81,19 @@ def _shape(vocab: int, order: int, *sizes: int, **rest: Any) -> Architecture:
     )
 
 
+def _small(process: str, vocab: int, order: int) -> TrainingPlan:
+    """A model past the paper's two: a fifth of the urn's size, for rollouts of the same length."""
+    return TrainingPlan(
+        process=process,
+        architecture=_shape(vocab, order, 4, 128, 4, 512, positions="learned", max_tokens=2000),
+        batch=64,
+        length=2000,
+        steps=24_000,
+        warmup=1000,
+        peak_rate=1e-3,
+    )
+
+
 PRESETS = {
     "beta-bernoulli": TrainingPlan(
         process="beta-bernoulli",
@@ -98,6 +111,8 @@ PRESETS = {
         steps=100_000,
         warmup=1000,
     ),
+    "ternary": _small("markov(vocab=3,order=1)", 3, 1),
+    "second-order": _small("markov(vocab=2,order=2)", 2, 2),
     "tiny": TrainingPlan(
         process="beta-bernoulli",
         architecture=_shape(2, 0, 1, 32, 2, 64),
@@ -109,7 +124,8 @@ PRESETS = {
         final_rate=1e-4,
     ),
 }
-"""The paper's two models (its app. bft_training) and one that trains in a minute on two cores."""
+"""The paper's two models (its app. bft_training), two past them, and one that trains in a minute on
+two cores."""
 
 
 def preset(name: str) -> TrainingPlan:

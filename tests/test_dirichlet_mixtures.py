@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from oracles import dirichlet_sequence_probability, sequences
+from oracles import dirichlet_sequence_probability
 from scipy.stats import dirichlet
 from scipy.stats import t as student
 
@@ -26,7 +26,6 @@ from posteer.steering.posteriors.expectation_maximisation import (
     initial_mixture,
 )
 from posteer.steering.posteriors.goodness import misfit
-from posteer.steering.posteriors.urn import urn_means
 
 SPACE = ContextSpace(3, 1)
 ALPHA = torch.tensor(
@@ -78,26 +77,6 @@ def test_evidence_posterior_and_predictive_against_polya_urns():
             for weight, alpha in zip((0.35, 0.65), ALPHA.tolist(), strict=True)
         )
         assert float(law[token]) == pytest.approx(longer / sum(both), abs=1e-12)
-
-
-@pytest.mark.parametrize(("vocab", "order", "horizon"), [(2, 0, 5), (3, 1, 4), (2, 2, 5)])
-def test_urn_means_against_every_continuation(vocab, order, horizon):
-    space = ContextSpace(vocab, order)
-    rng = np.random.default_rng(vocab)
-    urns = torch.tensor(rng.uniform(0.2, 4, (4, 2, space.n_contexts, vocab)))
-    values = torch.tensor(rng.standard_normal((4, vocab**horizon)))
-    last = torch.arange(4) % space.n_contexts
-    found = urn_means(space, urns, last, values, horizon)
-    for row, context in enumerate(last.tolist()):
-        before = tuple(space.decode(torch.tensor(context)).tolist())
-        for urn in range(2):
-            expected = sum(
-                dirichlet_sequence_probability(before + y, urns[row, urn].tolist(), order, vocab)
-                * vocab**order
-                * float(value)
-                for y, value in zip(sequences(vocab, horizon), values[row], strict=True)
-            )
-            assert float(found[row, urn]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_dirichlet_fit_solves_its_equation():

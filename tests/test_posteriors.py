@@ -185,12 +185,13 @@ def test_auto_falls_back_to_smc_where_the_fit_is_poor():
 
 @pytest.mark.parametrize("text", ["frequency(0.3)", "callable"])
 def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
-    """2**13 continuations, made too many for the fit to sum; exact for the model.
+    """2**13 continuations, their classes made too many for the fit to sum; exact for the model.
 
     The callable has no finite-state form, so its means come from rollouts as well.
     """
-    monkeypatch.setattr("posteer.steering.posteriors.conjugate_fit.ENUMERABLE_CONTINUATIONS", 4096)
+    monkeypatch.setattr("posteer.utilities.urns.MOST_CLASSES", 16)
     model, posteriors = setting("exact:urn", 4000)
+    posteriors["conjugate"]._urns.clear()
     share = lambda y: sum(y) / len(y)  # noqa: E731
     utility = open_utility(share if text == "callable" else text, model.space)
     prompts = walks(model.process, 3, 8)
@@ -244,8 +245,8 @@ def test_thousands_of_prompts_in_parts(monkeypatch):
     prompts = all_sequences(2, 8)
     for name in ("importance", "conjugate"):
         whole = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
-        for module in ("importance_sampled", "urn"):
-            monkeypatch.setattr(f"posteer.steering.posteriors.{module}.NUMBERS_AT_ONCE", 10_000)
+        for module in ("steering.posteriors.importance_sampled", "utilities.urns"):
+            monkeypatch.setattr(f"posteer.{module}.NUMBERS_AT_ONCE", 10_000)
         parts = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
         assert torch.allclose(whole.value, parts.value, atol=1e-12)
         assert torch.allclose(whole.standard_error, parts.standard_error, atol=1e-12)

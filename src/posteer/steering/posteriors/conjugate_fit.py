@@ -12,10 +12,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from posteer.evaluation import ENUMERABLE_CONTINUATIONS
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import HardScores
-from posteer.objectives import ExpectedUtility
 from posteer.randomness import numpy_stream
 from posteer.shapes import Float
 from posteer.steering.posteriors.base import (
@@ -32,18 +30,18 @@ from posteer.steering.posteriors.expectation_maximisation import (
     expectation_maximisation,
 )
 from posteer.steering.posteriors.selection import Selection, select_components
-from posteer.steering.posteriors.urn import urn_means
 from posteer.utilities.base import Utility
+from posteer.utilities.urns import UrnMeans
 
 POSTERIOR_DRAWS = 2000
-"""Kernels drawn from the posterior of each prompt where continuations cannot be enumerated."""
+"""Kernels drawn from the posterior of each prompt where continuations make too many classes."""
 
 
 class ConjugateFit(HardPromptPosterior):
     """J under a mixture of Dirichlets fitted to the bank by EM.
 
-    Continuations that evaluation enumerates (2**16) are summed in closed form, as Polya urns; more
-    are averaged over posterior draws of the kernel. The standard error is that of the fit: EM is
+    J is summed over classes of continuations in closed form, as Polya urns; where they are too many
+    it is averaged over posterior draws of the kernel. The standard error is that of the fit: EM is
     climbed again from the fit under `replicates` random weightings of the bank's latents (Rubin's
     Bayesian bootstrap) and J is computed under each; Monte Carlo error is added where there is any.
     It says nothing of priors that no such mixture resembles: `goodness.misfit` is there for that.
@@ -59,6 +57,14 @@ class ConjugateFit(HardPromptPosterior):
         self.most_components = components
         self.n_replicates = replicates
         self.seed = seed
+        self._urns: dict[tuple[int, int], UrnMeans] = {}
+
+    def urn_means(self, utility: Utility, horizon: int) -> UrnMeans:
+        """Worked out once for each utility that is asked about."""
+        key = (id(utility), horizon)
+        if key not in self._urns:  # which keeps the utility, so no other one gets its id
+            self._urns[key] = UrnMeans(utility, self.bank.space, horizon)
+        return self._urns[key]
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -79,6 +85,7 @@ class ConjugateFit(HardPromptPosterior):
             self.bank, components=self.most_components, replicates=0, seed=self.seed
         )
         quick.__dict__["selection"] = self.selection
+        quick._urns = self._urns
         return quick
 
     @cached_property
@@ -112,8 +119,7 @@ class ConjugateFit(HardPromptPosterior):
         return PriorDensity(self.mixture, tuple(self.replicates))
 
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        space = self.bank.space
-        if space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
+        if self.urn_means(utility, horizon).possible:
             value, error = self._by_urns(utility, prompts, horizon)
         else:
             value, error = self._by_draws(utility, prompts, horizon)
@@ -129,7 +135,7 @@ class ConjugateFit(HardPromptPosterior):
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> tuple[float, float]:
         """J of the first prompt less that of the second, and the standard error of that: both move
-        together under the replicates. For horizons that can be enumerated."""
+        together under the replicates. Where there is a closed form."""
         values = self._under_each_fit(utility, prompts, horizon)
         gaps = (values[0] - values[1])[None]
         return float(gaps[0, 0]), float(_spread(gaps[:, 1:])[0])
@@ -138,17 +144,13 @@ class ConjugateFit(HardPromptPosterior):
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> Float[Tensor, "K R1"]:
         """By the fit, and by each of its replicates."""
-        space = self.bank.space
-        table = ExpectedUtility(utility, space.vocab_size, horizon).values
+        urn_means = self.urn_means(utility, horizon)
         fits = [self.mixture, *self.replicates]
         prior = torch.cat([fit.concentration for fit in fits])
-        part = max(1, 2**22 // max(prior.numel(), table.shape[1]))
         parts = []
-        for rows in torch.arange(len(prompts.last)).split(part):
-            counts, last = prompts.counts[rows], prompts.last[rows]
-            own = table[last % space.vocab_size**utility.order]
-            pseudo_counts = prior + counts[:, None]
-            means = urn_means(space, pseudo_counts, last % space.n_contexts, own, horizon)
+        for rows in torch.arange(len(prompts.last)).split(max(1, 2**22 // prior.numel())):
+            counts = prompts.counts[rows]
+            means = urn_means(prior + counts[:, None], prompts.last[rows])
             weights = torch.stack([fit.component_log_evidence(counts) for fit in fits], 1)
             parts.append((weights.softmax(-1) * means.unflatten(1, weights.shape[1:])).sum(-1))
         return torch.cat(parts)

@@ -1,0 +1,76 @@
+"""Mean utilities of Polya urns, against every continuation one by one."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import dirichlet_sequence_probability, sequences
+
+from posteer.errors import InputError
+from posteer.kernels import ContextSpace
+from posteer.utilities import open_utility
+from posteer.utilities.urns import UrnMeans
+
+
+def expected_mean(utility, space, urn, context, wide, horizon):
+    vocab, order = space.vocab_size, space.order
+    before = tuple(wide.decode(torch.tensor(context)).tolist())
+    total = 0.0
+    for y in sequences(vocab, horizon):
+        suffix = torch.tensor([context % vocab**utility.order])
+        value = float(utility(torch.tensor([y]), suffix))
+        known = before[len(before) - order :] if order else ()
+        chance = dirichlet_sequence_probability(known + y, urn.tolist(), order, vocab)
+        total += chance * vocab**order * value
+    return total
+
+
+@pytest.mark.parametrize(
+    ("vocab", "order", "horizon", "name"),
+    [
+        (2, 0, 5, "frequency(0.3)"),
+        (2, 0, 4, "reverse-xent(sym-0.1)"),  # reads a token more than the urn remembers
+        (3, 1, 4, "reverse-xent(dir-4)"),
+        (2, 2, 6, "dyck"),
+        (2, 1, 4, lambda y: y[0] + 2.0 * y[1] * y[-1] - 0.5),
+    ],
+)
+def test_means_are_those_over_every_continuation(vocab, order, horizon, name):
+    space = ContextSpace(vocab, order)
+    utility = open_utility(name, space)
+    means = UrnMeans(utility, space, horizon)
+    rng = np.random.default_rng(vocab)
+    urns = torch.tensor(rng.uniform(0.2, 4, (4, 2, space.n_contexts, vocab)))
+    last = torch.arange(4) % means.wide.n_contexts
+    found = means(urns, last)
+    for row, context in enumerate(last.tolist()):
+        for urn in range(2):
+            expected = expected_mean(utility, space, urns[row, urn], context, means.wide, horizon)
+            assert float(found[row, urn]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_million_continuations_are_few_classes():
+    """A uniform token each time: the urn's mean frequency follows from its pseudo-counts alone."""
+    space = ContextSpace(2, 1)
+    means = UrnMeans(open_utility("frequency(0.5)", space), space, 20)
+    assert means.possible
+    classes = means.classes(0)
+    assert classes is not None and len(classes.weight) <= 211
+    certain = torch.full((1, 1, 2, 2), 1e12, dtype=torch.float64)  # coins that are fair for sure
+    flips = np.random.default_rng(0).integers(0, 2, (200_000, 20))
+    values = means.utility(torch.tensor(flips), torch.zeros(200_000, dtype=torch.long)).double()
+    error = float(values.std()) / 200_000**0.5
+    assert abs(float(means(certain, torch.tensor([0]))) - float(values.mean())) < 4.5 * error
+
+
+def test_too_many_classes_are_refused():
+    space = ContextSpace(8, 2)
+    means = UrnMeans(open_utility("reverse-xent(dir-4)", space), space, 12)
+    assert not means.possible
+    with pytest.raises(InputError, match="too many classes"):
+        means(torch.ones(1, 1, 64, 8, dtype=torch.float64), torch.tensor([0]))
+
+
+def test_a_utility_that_is_never_earned():
+    space = ContextSpace(2, 0)
+    means = UrnMeans(open_utility(lambda y: 0.0 * y[0], space), space, 3)
+    assert float(means(torch.ones(1, 1, 1, 2, dtype=torch.float64), torch.tensor([0]))) == 0.0

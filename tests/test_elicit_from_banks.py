@@ -9,7 +9,7 @@ from posteer.elicitation import elicit, open_method
 from posteer.errors import InputError
 
 
-@pytest.mark.parametrize("name", ["urn", "beta-bernoulli"])
+@pytest.mark.parametrize("name", ["urn", "beta-bernoulli", "ternary", "second-order"])
 def test_shipped_banks_belong_to_the_shipped_models(name):
     from posteer.latents.shipped import shipped_bank
 

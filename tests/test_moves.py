@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from posteer.kernels import ContextSpace, count_transitions
 from posteer.prompt_classes import ClassProblem
 from posteer.randomness import numpy_stream
+from posteer.search.simple import single_substitutions
 from posteer.steering.moves import (
     ClassMoves,
     cycle_exchanges,
@@ -105,6 +106,19 @@ def test_moves_lead_from_any_class_to_every_other(vocab, order, length):
         seen |= fresh
         edge = torch.tensor(sorted(fresh))
     assert seen == every
+
+
+@pytest.mark.parametrize(("vocab", "order"), [(2, 0), (2, 1), (2, 2), (3, 1), (8, 1)])
+def test_a_changed_inner_token_is_a_neighbour(vocab, order):
+    space, length = ContextSpace(vocab, order), 12
+    prompt = torch.from_numpy(numpy_stream(vocab, "inner").integers(0, vocab, size=length))
+    moves = ClassMoves.of(space, length - order)
+    found = {tuple(row) for row in moves(moves.rows_of(prompt[None]))[0].tolist()}
+    changed = single_substitutions(prompt, vocab)
+    inner = (changed[:, order : length - order] != prompt[order : length - order]).any(-1)
+    wanted = {tuple(row) for row in moves.rows_of(changed[inner]).tolist()}
+    own = tuple(moves.rows_of(prompt[None])[0].tolist())
+    assert wanted and wanted <= found | {own}
 
 
 def test_last_context_of_closed_walks_is_their_start():

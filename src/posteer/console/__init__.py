@@ -246,16 +246,18 @@ def watch_training(
 def show_models(facts: list[dict[str, Any]]) -> None:
     """One row per shipped model; excess risk in nats per token above exact Bayes."""
     table = Table(title="shipped models")
-    for column in ("name", "parameters", "steps", "excess risk", "first 50", "sha256"):
+    for column in ("name", "V", "order", "parameters", "steps", "excess risk", "±", "sha256"):
         table.add_column(column, no_wrap=True)
     for fact in facts:
-        risk = fact["excess_risk"] or {"overall": math.nan, "first_50": math.nan}
+        risk = fact["excess_risk"] or {"overall": math.nan, "overall_error": math.nan}
         table.add_row(
             str(fact["name"]),
+            str(fact["vocab_size"]),
+            str(fact["order"]),
             f"{fact['parameters']:,}",
             f"{fact['steps']:,}",
             f"{risk['overall']:.1e}",
-            f"{risk['first_50']:.1e}",
+            f"{risk['overall_error']:.0e}",
             str(fact["sha256"])[:8],
         )
     Console().print(table)

@@ -72,11 +72,14 @@ def model_facts(folder: Path) -> dict[str, object]:
     """What a model folder says of itself, after checking that it is whole."""
     manifest = read_manifest(folder)
     plan = manifest.get("plan", {})
+    shape = plan.get("architecture", {})
     hashes = manifest["files"]
     weights = sorted(name for name in hashes if name.startswith("model"))
     return {
         "name": folder.name,
         "process": manifest.get("process"),
+        "vocab_size": shape.get("vocab_size"),
+        "order": shape.get("order"),
         "parameters": manifest.get("parameters"),
         "steps": manifest.get("steps_done"),
         "planned_steps": plan.get("steps"),

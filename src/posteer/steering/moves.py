@@ -5,6 +5,7 @@ The last context follows: the counts of a walk balance at every context but its 
 of counts keeps that if it is made of
 
 * cycles: some copies of one simple cycle taken out, another of the same total length put in;
+* substitutions: one token inside the walk changed, with the edges that pass over it;
 * ends: the shortest path between the present ends taken out, that between others put in, alone or
   with a small exchange of cycles;
 * slides: the first edge of the walk dropped and one appended at its end, or the other way round.
@@ -25,9 +26,11 @@ from torch import Tensor
 
 from posteer.kernels import ContextSpace, count_transitions
 from posteer.shapes import Bool, Int
+from posteer.utilities.base import all_sequences
 
 MOST_CYCLES = 32
 MOST_EXCHANGES = 600
+MOST_SUBSTITUTIONS = 4096
 MOST_END_MOVES = 4096
 
 
@@ -88,6 +91,24 @@ def cycle_exchanges(space: ContextSpace, most: int = MOST_EXCHANGES) -> Int[Tens
     return distinct[distinct.flatten(1).any(-1)]
 
 
+def substitutions(space: ContextSpace) -> Int[Tensor, "M C V"]:
+    """Changes of counts by which one token with `order` others on both sides becomes another.
+
+    With them, no prompt of a local optimum can be improved by changing one of its inner tokens.
+    """
+    vocab, width = space.vocab_size, 2 * space.order + 1
+    if vocab**width * (vocab - 1) > MOST_SUBSTITUTIONS:
+        return torch.zeros(0, space.n_contexts, vocab, dtype=torch.long)
+    windows = all_sequences(vocab, width)
+    counts = count_transitions(space, windows).long()
+    changes = []
+    for shift in range(1, vocab):
+        other = windows.clone()
+        other[:, space.order] = (other[:, space.order] + shift) % vocab
+        changes.append(count_transitions(space, other).long() - counts)
+    return torch.cat(changes).unique(dim=0)
+
+
 def multiples(exchanges: Int[Tensor, "M C V"], steps: int) -> Int[Tensor, "N C V"]:
     """Each exchange once, twice, four times and so on, while `steps` edges have room for it."""
     scaled = [exchanges]
@@ -119,7 +140,7 @@ class ClassMoves:
         return cls(
             space,
             steps,
-            multiples(exchanges, steps),
+            torch.cat([multiples(exchanges, steps), substitutions(space)]).unique(dim=0),
             torch.cat([still, small]),
             _shortest_paths(space) if n**2 <= MOST_END_MOVES else torch.zeros(n, 0, 0).long(),
         )

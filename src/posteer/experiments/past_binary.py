@@ -1,0 +1,182 @@
+"""Prompts found past the binary setting, against coordinate ascent that is told the exact J.
+
+    python -m posteer.experiments.past_binary [--restarts 20] [--seed 0]
+    python -m posteer.experiments.past_binary --model ternary --length 50 --horizon 4
+
+Exact models with Dirichlet(1/2) rows and random targets: `auto` on an analytic bank, without asking
+the model, beside the best single substitution from so many random prompts until none helps, on J
+itself. J is summed over classes of continuations; of the prompt found it is computed a second time,
+by walking the tree of all continuations. With `--model` the same on a trained model, whose J only
+the model knows: `auto` with `--verify 8`, and both report the model tokens they spent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posteer.elicitation import elicit
+from posteer.experiments.estimators import SETTINGS, exact_values
+from posteer.kernels import ContextSpace
+from posteer.latents.hard_prompts import HardScores
+from posteer.models import Metered
+from posteer.models.exact import ExactModel
+from posteer.problem import Problem
+from posteer.processes import DirichletRows
+from posteer.prompt_classes import ClassProblem
+from posteer.randomness import numpy_stream, torch_stream
+from posteer.search.simple import single_substitutions
+from posteer.shapes import Float, Int
+from posteer.steering.climb import climb
+from posteer.utilities import Utility, open_utility
+from posteer.utilities.urns import UrnMeans
+
+CONCENTRATION = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ExactScorer:
+    """J of exact Bayes with Dirichlet rows."""
+
+    process: DirichletRows
+    means: UrnMeans
+
+    def __call__(
+        self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
+    ) -> HardScores:
+        urns = self.process.concentration + counts
+        value = self.means(urns[:, None], last)[:, 0]
+        return HardScores.of("exact", value, torch.zeros_like(value), torch.ones_like(value))
+
+
+def utilities_of(vocab: int, order: int, seed: int) -> list[str]:
+    """Balanced brackets, a random frequency and a random kernel."""
+    stream = numpy_stream(seed, "past-binary", vocab, order)
+    frequency = round(float(stream.uniform(0.05, 0.95)), 2)
+    return ["dyck", f"frequency({frequency})", f"reverse-xent(dir-{stream.integers(100)})"]
+
+
+def coordinate_ascent(
+    problem: ClassProblem, scorer: ExactScorer, restarts: int, seed: int
+) -> tuple[float, int]:
+    """The best value from random prompts by single substitutions, and the classes it scored."""
+    vocab = problem.space.vocab_size
+    generator = torch_stream(seed, "past-binary-starts")
+    starts = torch.randint(vocab, (restarts, problem.length), generator=generator)
+
+    def near(rows: Tensor) -> tuple[Tensor, Tensor]:
+        found = [single_substitutions(row, vocab) for row in rows]
+        owners = torch.arange(len(rows)).repeat_interleave(problem.length * (vocab - 1))
+        return torch.cat(found), owners
+
+    found = climb(near, problem.describe, scorer, None, starts, keep=1, max_rounds=10**6)
+    return float(found.values[0]), found.n_scored
+
+
+def exact_rows(restarts: int, seed: int) -> Iterator[str]:
+    """A row per setting and utility."""
+    yield (
+        "| V | order | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
+        "| ahead by | method | seconds | coordinate: seconds, classes |"
+    )
+    yield "|---" * 12 + "|"
+    for vocab, order, horizon, length in SETTINGS:
+        process = DirichletRows.symmetric(vocab, order, CONCENTRATION)
+        model = ExactModel(process)
+        for name in utilities_of(vocab, order, seed):
+            utility = open_utility(name, process.space)
+            found = elicit(model, utility, length=length, horizon=horizon, seed=seed)
+            prompt = torch.tensor(found.prompt)[None]
+            value = _by_both(model, utility, prompt, horizon)
+            started = time.perf_counter()
+            asked = ClassProblem.of(Problem(Metered(model), utility, length, horizon, seed))
+            scorer = ExactScorer(process, UrnMeans(utility, process.space, horizon))
+            other, n_scored = coordinate_ascent(asked, scorer, restarts, seed)
+            seconds = time.perf_counter() - started
+            yield (
+                f"| {vocab} | {order} | {horizon} | {length} | {name} | {value:.5f} "
+                f"| {found.surrogate:.4f} ± {found.surrogate_standard_error:.4f} | {other:.5f} "
+                f"| {value - other:+.5f} | {(found.estimator or '').split(':')[0]}, "
+                f"{found.stop_reason} | {found.seconds:.1f} | {seconds:.0f} s, {n_scored:,} |"
+            )
+
+
+def _by_both(
+    model: ExactModel, utility: Utility, prompt: Int[Tensor, "1 m"], horizon: int
+) -> float:
+    """J of a prompt by classes of continuations, having checked it against the whole tree."""
+    scorer = ExactScorer(_rows(model), UrnMeans(utility, model.space, horizon))
+    wide = ContextSpace(model.space.vocab_size, max(model.space.order, utility.order))
+    asked = ClassProblem(model.space, prompt.shape[1], utility.order)
+    counts, first, _ = asked.describe(prompt)
+    value: Float[Tensor, "1"] = scorer(counts, first, wide.suffix(prompt)).value
+    tree = exact_values(model, [utility], prompt, horizon)[0]
+    if not torch.allclose(value, tree, atol=1e-9, rtol=0):
+        raise AssertionError(f"{float(value)} by classes, {float(tree)} by the tree")
+    return float(value)
+
+
+def _rows(model: ExactModel) -> DirichletRows:
+    assert isinstance(model.process, DirichletRows)
+    return model.process
+
+
+def trained_rows(
+    name: str, vocab: int, order: int, length: int, horizon: int, restarts: int, seed: int
+) -> Iterator[str]:
+    """A row per utility, on the model itself."""
+    yield (
+        "| model | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
+        "| ahead by | model tokens | coordinate's | ratio |"
+    )
+    yield "|---" * 11 + "|"
+    for utility in utilities_of(vocab, order, seed):
+        asked = {"length": length, "horizon": horizon, "seed": seed}
+        found = elicit(name, utility, verify=8, **asked)
+        other = elicit(name, utility, method=f"coordinate(restarts={restarts})", **asked)
+        spent, theirs = found.model_queries.forward_tokens, other.model_queries.forward_tokens
+        yield (
+            f"| {name} | {horizon} | {length} | {utility} | {found.expected_utility:.5f} "
+            f"| {found.surrogate:.4f} ± {found.surrogate_standard_error:.4f} "
+            f"| {other.expected_utility:.5f} "
+            f"| {found.expected_utility - other.expected_utility:+.5f} | {spent:,} | {theirs:,} "
+            f"| {spent / theirs:.2e} |"
+        )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="a trained model")
+    parser.add_argument("--length", type=int, default=50)
+    parser.add_argument("--horizon", type=int, default=4)
+    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    if given.model is None:
+        lines = exact_rows(given.restarts, given.seed)
+    else:
+        from posteer.models import open_model
+
+        space = open_model(given.model).space
+        lines = trained_rows(
+            given.model,
+            space.vocab_size,
+            space.order,
+            given.length,
+            given.horizon,
+            given.restarts,
+            given.seed,
+        )
+    for line in lines:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

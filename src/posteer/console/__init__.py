@@ -246,7 +246,7 @@ def watch_training(
 def show_models(facts: list[dict[str, Any]]) -> None:
     """One row per shipped model; excess risk in nats per token above exact Bayes."""
     table = Table(title="shipped models")
-    for column in ("name", "V", "order", "parameters", "steps", "excess risk", "±", "sha256"):
+    for column in ("name", "tokens", "order", "parameters", "steps", "excess risk"):
         table.add_column(column, no_wrap=True)
     for fact in facts:
         risk = fact["excess_risk"] or {"overall": math.nan, "overall_error": math.nan}
@@ -256,8 +256,6 @@ def show_models(facts: list[dict[str, Any]]) -> None:
             str(fact["order"]),
             f"{fact['parameters']:,}",
             f"{fact['steps']:,}",
-            f"{risk['overall']:.1e}",
-            f"{risk['overall_error']:.0e}",
-            str(fact["sha256"])[:8],
+            f"{risk['overall']:.1e} ± {risk['overall_error']:.0e}",
         )
     Console().print(table)

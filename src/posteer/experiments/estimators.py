@@ -1,12 +1,13 @@
 """How far each estimator of hard prompts is from exact J, past where plain weights survive.
 
     python -m posteer.experiments.estimators [--prompts 5] [--latents 5000] [--seed 0]
+    python -m posteer.experiments.estimators --model ternary second-order [--length 50]
 
-Exact models with Dirichlet(1/2) rows, one analytic bank each, prompts that walk kernels drawn from
-the prior. Each cell is the mean of |estimate - J| over the prompts and the mean standard error the
-estimator gave itself; `spread` is the standard deviation of J over the prompts. k-hat and ESS are
-medians, of the plain weights. The last line says how many seconds each estimator took in all,
-fitting included.
+Exact models with Dirichlet(1/2) rows, one analytic bank each, or trained models with their shipped
+banks; prompts that walk kernels drawn from the prior. Each cell is the mean of |estimate - J| over
+the prompts and the mean standard error the estimator gave itself; `spread` is the standard
+deviation of J over the prompts. k-hat and ESS are medians, of the plain weights. The last line says
+how many seconds each estimator took in all, fitting included.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from posteer.errors import require
 from posteer.kernels import ContextSpace
-from posteer.latents import draw_analytic
+from posteer.latents import LatentBank, draw_analytic
+from posteer.latents.shipped import shipped_bank
+from posteer.models import SequenceModel, load
 from posteer.models.continuations import continuation_laws
 from posteer.models.exact import ExactModel
 from posteer.objectives import ExpectedUtility
@@ -50,7 +55,7 @@ UTILITIES = ("dyck", "frequency(0.3)", "reverse-xent(dir-4)")
 
 
 def exact_values(
-    model: ExactModel, utilities: list[Utility], prompts: Tensor, horizon: int
+    model: SequenceModel, utilities: list[Utility], prompts: Tensor, horizon: int
 ) -> Float[Tensor, "U K"]:
     """J by enumeration at any horizon, a prompt at a time: 2**20 continuations still fit."""
     vocab = model.space.vocab_size
@@ -66,17 +71,44 @@ def exact_values(
     return torch.stack(columns, 1)
 
 
-def rows(n_prompts: int, n_latents: int, seed: int) -> Iterator[str]:
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model, its bank, and what is asked of both."""
+
+    model: SequenceModel
+    bank: LatentBank
+    horizon: int
+    length: int
+
+
+def exact_cases(n_latents: int, seed: int) -> Iterator[Case]:
+    """Exact Bayes with Dirichlet(1/2) rows, one analytic bank each."""
+    for vocab, order, horizon, length in SETTINGS:
+        process = DirichletRows.symmetric(vocab, order, 0.5)
+        bank = draw_analytic(process, n_latents, seed)
+        yield Case(ExactModel(process), bank, horizon, length)
+
+
+def trained_case(name: str, horizon: int, length: int, device: str = "cpu") -> Case:
+    """A shipped model and the bank of its own rollouts."""
+    model = load(name, device)
+    bank = shipped_bank(model.fingerprint)
+    require(bank is not None, f"{name} has no bank in the package")
+    assert bank is not None
+    return Case(model, bank, horizon, length)
+
+
+def rows(cases: Iterable[Case], n_prompts: int, seed: int) -> Iterator[str]:
     yield "| V | order | N | m | utility | spread | k-hat | ESS | plain | PSIS | conjugate | SMC |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     seconds: dict[str, float] = defaultdict(float)
-    for vocab, order, horizon, length in SETTINGS:
-        model = ExactModel(DirichletRows.symmetric(vocab, order, 0.5))
+    for case in cases:
+        model, bank, space = case.model, case.bank, case.model.space
         streams = numpy_stream(seed, "estimator-prompts"), torch_stream(seed, "estimator-prompts")
-        prompts, _ = sample_sequences(model.process, n_prompts, length, *streams)
-        utilities = [open_utility(name, model.space) for name in UTILITIES]
-        truth = exact_values(model, utilities, prompts, horizon)
-        bank = draw_analytic(model.process, n_latents, seed)
+        assert model.process is not None
+        prompts, _ = sample_sequences(model.process, n_prompts, case.length, *streams)
+        utilities = [open_utility(name, space) for name in UTILITIES]
+        truth = exact_values(model, utilities, prompts, case.horizon)
         fit = ConjugateFit(bank)
         estimators: list[HardPromptPosterior] = [
             ImportanceSampled(bank),
@@ -88,29 +120,36 @@ def rows(n_prompts: int, n_latents: int, seed: int) -> Iterator[str]:
             cells = []
             for estimator in estimators:
                 started = time.perf_counter()
-                found = scores_of_prompts(estimator, model.space, utility, prompts, horizon)
+                found = scores_of_prompts(estimator, space, utility, prompts, case.horizon)
                 seconds[estimator.name] += time.perf_counter() - started
                 missed = float((found.value - exact).abs().mean())
                 cells.append(f"{missed:.2g} ({float(found.standard_error.mean()):.2g})")
                 if estimator.name == "importance":
-                    shape, ess = found.pareto_k.median(), found.ess_fraction.median() * n_latents
+                    shape, ess = found.pareto_k.median(), found.ess_fraction.median() * len(bank)
             yield (
-                f"| {vocab} | {order} | {horizon} | {length} | {utility.name} "
-                f"| {float(exact.std()):.2g} | {float(shape):.1f} | {float(ess):.0f} | "
-                + " | ".join(cells)
-                + " |"
+                f"| {space.vocab_size} | {space.order} | {case.horizon} | {case.length} "
+                f"| {utility.name} | {float(exact.std()):.2g} | {float(shape):.1f} "
+                f"| {float(ess):.0f} | " + " | ".join(cells) + " |"
             )
     taken = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
-    yield f"\nSeconds for {len(SETTINGS) * len(UTILITIES) * n_prompts} scores: {taken}"
+    yield f"\nSeconds for all scores: {taken}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", nargs="+", help="trained models, with their shipped banks")
+    parser.add_argument("--length", type=int, default=50, help="of prompts for trained models")
+    parser.add_argument("--horizon", type=int, default=4, help="for trained models")
     parser.add_argument("--prompts", type=int, default=5)
     parser.add_argument("--latents", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    for line in rows(given.prompts, given.latents, given.seed):
+    cases = exact_cases(given.latents, given.seed)
+    if given.model:
+        cases = (trained_case(name, given.horizon, given.length) for name in given.model)
+    for line in rows(cases, given.prompts, given.seed):
         print(line, flush=True)
 
 

@@ -24,7 +24,8 @@ from posteer.elicitation import elicit
 from posteer.experiments.estimators import SETTINGS, exact_values
 from posteer.kernels import ContextSpace
 from posteer.latents.hard_prompts import HardScores
-from posteer.models import Metered
+from posteer.latents.sampling import pick_device
+from posteer.models import Metered, open_model
 from posteer.models.exact import ExactModel
 from posteer.problem import Problem
 from posteer.processes import DirichletRows
@@ -126,20 +127,19 @@ def _rows(model: ExactModel) -> DirichletRows:
     return model.process
 
 
-def trained_rows(
-    name: str, vocab: int, order: int, length: int, horizon: int, restarts: int, seed: int
-) -> Iterator[str]:
+def trained_rows(name: str, length: int, horizon: int, restarts: int, seed: int) -> Iterator[str]:
     """A row per utility, on the model itself."""
     yield (
         "| model | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
         "| ahead by | model tokens | coordinate's | ratio |"
     )
     yield "|---" * 11 + "|"
-    for utility in utilities_of(vocab, order, seed):
-        asked = {"length": length, "horizon": horizon, "seed": seed}
-        found = elicit(name, utility, verify=8, **asked)
-        other = elicit(name, utility, method=f"coordinate(restarts={restarts})", **asked)
-        spent, theirs = found.model_queries.forward_tokens, other.model_queries.forward_tokens
+    model = open_model(name, pick_device("auto"))
+    rival = f"coordinate(restarts={restarts})"
+    for utility in utilities_of(model.space.vocab_size, model.space.order, seed):
+        found = elicit(model, utility, length=length, horizon=horizon, seed=seed, verify=8)
+        other = elicit(model, utility, length=length, horizon=horizon, seed=seed, method=rival)
+        spent, theirs = found.cost["forward_tokens"], other.cost["forward_tokens"]
         yield (
             f"| {name} | {horizon} | {length} | {utility} | {found.expected_utility:.5f} "
             f"| {found.surrogate:.4f} ± {found.surrogate_standard_error:.4f} "
@@ -159,21 +159,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--restarts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
-    if given.model is None:
-        lines = exact_rows(given.restarts, given.seed)
-    else:
-        from posteer.models import open_model
-
-        space = open_model(given.model).space
-        lines = trained_rows(
-            given.model,
-            space.vocab_size,
-            space.order,
-            given.length,
-            given.horizon,
-            given.restarts,
-            given.seed,
-        )
+    lines = exact_rows(given.restarts, given.seed)
+    if given.model is not None:
+        lines = trained_rows(given.model, given.length, given.horizon, given.restarts, given.seed)
     for line in lines:
         print(line, flush=True)
 

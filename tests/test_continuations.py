@@ -6,7 +6,7 @@ from test_search import problems_of
 from test_transformer import small
 
 from posteer.models import Metered, continuations, open_model
-from posteer.models.continuations import continuation_laws
+from posteer.models.continuations import continuation_laws, laws_by_levels, read_sharing
 from posteer.models.tree import continuation_tree, tree_size
 from posteer.search.field import Field
 from posteer.utilities.base import all_sequences
@@ -30,6 +30,15 @@ def test_a_tree_is_read_like_its_sequences(vocab, horizon, positions):
 def test_trees_count_inner_nodes():
     assert tree_size(2, 4) == len(continuation_tree(2, 4)) == 14
     assert tree_size(3, 1) == len(continuation_tree(3, 1)) == 0
+
+
+@pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])
+def test_prompts_that_begin_alike_are_read_together(name):
+    model = Metered(small(vocab=2) if name == "small" else open_model(name))
+    prompts = torch.tensor([[0, 1, 1, 0], [0, 1, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]])
+    law = laws_by_levels(model, read_sharing(model, prompts), 4, 3)
+    assert model.queries.forward_tokens == (4 + 2 + 4) + 4 * 6
+    assert torch.allclose(law.double(), continuation_laws(model, prompts, 3), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])

@@ -16,7 +16,13 @@ from posteer.steering.snap import (
     snap,
 )
 from posteer.steering.tilt import PromptKernel
-from posteer.steering.walks import eulerian_walk, greedy_walk, largest_remainder, may_be_walks
+from posteer.steering.walks import (
+    eulerian_walk,
+    every_walk,
+    greedy_walk,
+    largest_remainder,
+    may_be_walks,
+)
 
 spaces = st.sampled_from([(2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2), (4, 1)])
 
@@ -42,6 +48,23 @@ def test_the_counts_of_any_walk_give_a_walk_with_exactly_those_counts(shape, ste
     assert found is not None
     again = torch.cat([space.decode(torch.tensor(start)), torch.tensor(found)])
     assert torch.equal(count_transitions(space, again).long(), counts)
+
+
+@pytest.mark.parametrize(("vocab", "order", "length"), [(2, 0, 5), (2, 1, 8), (2, 2, 8), (3, 1, 6)])
+def test_every_walk_against_all_sequences(vocab, order, length):
+    """Each class of prompts is listed whole, in lexicographic order."""
+    space, members = ContextSpace(vocab, order), {}
+    for tokens in itertools.product(range(vocab), repeat=length):
+        prompt = torch.tensor(tokens)
+        start = int(space.encode(prompt[:order]))
+        counts = count_transitions(space, prompt).long()
+        members.setdefault((start, *counts.flatten().tolist()), []).append(list(tokens[order:]))
+    for (start, *table), expected in members.items():
+        counts = torch.tensor(table).view(space.n_contexts, vocab)
+        assert list(every_walk(space, counts, start)) == expected
+    broken = torch.zeros(space.n_contexts, vocab, dtype=torch.long)
+    broken[0, 1] = 2
+    assert order == 0 or list(every_walk(space, broken, 0)) == []
 
 
 def test_existence_of_walks_against_all_sequences():

@@ -28,6 +28,7 @@ from posteer.models.continuations import (
     continuation_laws,
     laws_by_levels,
     read_prompts,
+    read_sharing,
     roll_out_from,
 )
 from posteer.models.exact import ExactModel
@@ -72,8 +73,12 @@ def expected_utility(
     *,
     seed: int = 0,
     n_rollouts: int = MONTE_CARLO_ROLLOUTS,
+    sharing: bool = False,
 ) -> Evaluation:
-    """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo."""
+    """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo.
+
+    With `sharing`, prompts that begin alike are read together: fewer tokens, token by token.
+    """
     check_prompts(model, prompts)
     require(horizon >= 1, f"horizon {horizon}: expected at least 1")
     require(
@@ -84,7 +89,12 @@ def expected_utility(
     contexts = last_contexts(model, utility.order, prompts)
     if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         objective = objective_of(utility, model.space.vocab_size, horizon)
-        value = objective.of_laws(continuation_laws(model, prompts, horizon), contexts)
+        if sharing:
+            state = read_sharing(model, prompts)
+            laws = laws_by_levels(model, state, len(prompts), horizon).double().cpu()
+        else:
+            laws = continuation_laws(model, prompts, horizon)
+        value = objective.of_laws(laws, contexts)
         return Evaluation(value, torch.zeros_like(value), exact=True)
     if isinstance(utility, ForwardCrossEntropy):
         raise InputError(

@@ -21,7 +21,12 @@ def verify(problem: Problem, answer: Answer, most: int) -> Answer:
     before = replace(problem.model.queries)
     with phase("verify"):
         judged = expected_utility(
-            problem.model, problem.utility, prompts, problem.horizon, seed=problem.seed
+            problem.model,
+            problem.utility,
+            prompts,
+            problem.horizon,
+            seed=problem.seed,
+            sharing=True,
         )
     spent = problem.model.queries.since(before)
     best = int(judged.expected_utility.argmax())

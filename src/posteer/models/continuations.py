@@ -36,6 +36,15 @@ def read_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
     return state
 
 
+def read_sharing(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
+    """The state after each prompt, what prompts begin with in common being read once."""
+    state, node = model.start(1), torch.zeros(len(prompts), dtype=torch.long)
+    for tokens in prompts.unbind(-1):
+        step, node = torch.stack([node, tokens], -1).unique(dim=0, return_inverse=True)
+        _, state = model.advance(state.select(step[:, 0]), step[:, 1])
+    return state.select(node)
+
+
 def continuation_laws(
     model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
 ) -> Float[Tensor, "B Y"]:

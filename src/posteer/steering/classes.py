@@ -10,19 +10,22 @@ is the best local optimum met from the snapped prompts of a geometric ascent and
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from posteer.errors import require
+from posteer.kernels import count_transitions
 from posteer.latents.bank import LatentBank
 from posteer.latents.hard_prompts import score_classes
 from posteer.latents.rollouts import DrawPlan
 from posteer.models.base import QueryCount
 from posteer.phases import phase
 from posteer.problem import Answer, Problem, Progress
-from posteer.prompt_classes import ClassProblem, PromptClasses
+from posteer.prompt_classes import ClassProblem, PromptClasses, with_head
 from posteer.shapes import Int
 from posteer.spec import Spec, integer
 from posteer.steering.ascent import AscentSettings
@@ -43,12 +46,19 @@ from posteer.steering.posteriors import (
 from posteer.steering.posteriors.base import FoldedPrompts
 from posteer.steering.ppt import Optimised, PosteriorPrefixTuning
 from posteer.steering.snap import propose
+from posteer.steering.walks import every_walk
 
 PROBES = 16
 """Random prompts on which estimators are tried before one is chosen."""
 
 SNAPPED_STARTS = 4
 """How many snapped prompts of an ascent a local search starts from."""
+
+NEAR = 5.0
+"""Standard errors behind the best up to which a class is worth asking the model about."""
+
+MOST_ALIKE = 1000
+"""Prompts of one class that are looked through for allowed ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,9 +244,45 @@ def _answer(
         stop_reason=found.stop_reason,
         certificate=certificate,
         estimator=f"{chosen.name}: {chosen.reason}",
-        candidates=found.prompts,
+        candidates=_candidates(problem, found),
         history=found.history,
     )
+
+
+def _candidates(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
+    """What a model should be asked about: classes that errors cannot tell from the best, then, in
+    turn, other prompts of those classes, which a model may yet tell apart, then other classes."""
+    errors = found.scores.standard_error
+    doubt = NEAR * torch.hypot(errors[0], errors).nan_to_num(nan=torch.inf)
+    is_near = found.scores.value[0] - found.scores.value <= doubt
+    near = found.prompts[is_near]
+    asked = ClassProblem.of(problem)
+    chosen = [tuple(prompt) for prompt in near.tolist()]
+    alike = [_alike(asked, prompt) for prompt in near]
+    wanted = len(found.prompts)
+    while alike and len(chosen) < wanted:
+        for others in list(alike):
+            prompt = next((one for one in others if one not in chosen), None)
+            if prompt is None:
+                alike.remove(others)
+            elif len(chosen) < wanted:
+                chosen.append(prompt)
+    chosen += [tuple(prompt) for prompt in found.prompts[~is_near].tolist()]
+    return torch.tensor(chosen[:wanted])
+
+
+def _alike(asked: ClassProblem, prompt: Int[Tensor, "m"]) -> Iterator[tuple[int, ...]]:
+    """Allowed prompts with the same counts and ends."""
+    ends, head = asked.ends, asked.head
+    walk = with_head(head, prompt[None])
+    if walk.shape[1] <= ends.order:
+        return
+    counts = count_transitions(ends, walk)[0].long()
+    first = walk[0, : ends.order]
+    for tokens in islice(every_walk(ends, counts, int(ends.encode(first))), MOST_ALIKE):
+        found = torch.cat([first, torch.tensor(tokens)])[len(head) :]
+        if asked.allowed is None or bool(asked.allowed.allows(found[None])):
+            yield tuple(found.tolist())
 
 
 def from_spec(spec: Spec) -> ClassSearch:

@@ -6,6 +6,8 @@ an Eulerian path. Order 0 has one node with V loops, on which every count table 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -75,6 +77,58 @@ def eulerian_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -
     if any(next_context[here][token] != there for here, token, there in steps):
         return None  # the splices do not join: no single path uses all edges
     return tokens
+
+
+def every_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -> Iterator[list[int]]:
+    """All walks from `start` with these counts, in lexicographic order; neighbours in that order
+    begin alike.
+
+    >>> space = ContextSpace(2, 1)
+    >>> list(every_walk(space, torch.tensor([[1, 2], [1, 0]]), 0))
+    [[0, 1, 0, 1], [1, 0, 0, 1]]
+    """
+    remaining, next_context = counts.tolist(), space.next_context.tolist()
+    if not bool(may_be_walks(space, counts[None], torch.tensor([start]))):
+        return
+    total = int(counts.sum())
+    tokens: list[int] = []
+    contexts = [start]
+    untried = [0]  # at each depth, the least token not tried yet
+    while untried:
+        token = untried[-1]
+        if len(tokens) == total:
+            yield tokens.copy()
+            token = space.vocab_size
+        if token == space.vocab_size:  # nothing is left to try here: back up
+            untried.pop()
+            if tokens:
+                contexts.pop()
+                remaining[contexts[-1]][tokens.pop()] += 1
+            continue
+        untried[-1] += 1
+        here = contexts[-1]
+        if remaining[here][token] == 0:
+            continue
+        remaining[here][token] -= 1
+        there = next_context[here][token]
+        if _all_reached(remaining, next_context, there):
+            tokens.append(token)
+            contexts.append(there)
+            untried.append(0)
+        else:
+            remaining[here][token] += 1
+
+
+def _all_reached(remaining: list[list[int]], next_context: list[list[int]], start: int) -> bool:
+    """Whether every edge left can be walked to; where counts balance, then all can be used up."""
+    seen, front = {start}, [start]
+    while front:
+        context = front.pop()
+        for there, left in zip(next_context[context], remaining[context], strict=True):
+            if left and there not in seen:
+                seen.add(there)
+                front.append(there)
+    return all(context in seen or not any(row) for context, row in enumerate(remaining))
 
 
 def greedy_walk(

@@ -12,6 +12,7 @@ weight for each class. A million continuations of twenty coin-like tokens make 2
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -171,7 +172,7 @@ def _factored(
     kinds, column = torch.stack([entry, drawn], 1).unique(dim=0, return_inverse=True)
     sign = torch.where(entry < counts.shape[1], 1.0, -1.0).double()
     shape = (len(counts), len(kinds))
-    factors = torch.sparse_coo_tensor(
-        torch.stack([row, column]), sign, shape, check_invariants=False
-    )
-    return ContinuationClasses(weight, kinds[:, 0], kinds[:, 1], factors.coalesce())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some versions remark that invariants go unchecked
+        factors = torch.sparse_coo_tensor(torch.stack([row, column]), sign, shape).coalesce()
+    return ContinuationClasses(weight, kinds[:, 0], kinds[:, 1], factors)

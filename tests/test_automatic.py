@@ -14,7 +14,7 @@ from posteer.experiments import beyond
 from posteer.experiments.paper.cells import Cells
 from posteer.experiments.sweep.results import read_rows
 from posteer.kernels import count_transitions
-from posteer.latents import draw_analytic
+from posteer.latents import DrawPlan, draw_analytic, draw_bank
 from posteer.models import FunctionModel, Metered, open_model
 from posteer.objectives import open_goal
 from posteer.problem import Problem
@@ -35,8 +35,10 @@ def chosen(model, goal, **more):
     return choose_method(metered, goals, more.pop("length", 6), more.pop("horizon", 4), **more)
 
 
-def fair():
-    return FunctionModel(lambda tokens: None, vocab_size=2, order=1)
+def fair(max_length=None):
+    model = FunctionModel(lambda tokens: None, vocab_size=2, order=1)
+    model.max_length = max_length
+    return model
 
 
 @pytest.mark.parametrize(
@@ -50,12 +52,26 @@ def fair():
         ("exact:urn", "forward-xent(sym-0.1)", {}, "coordinate", "without gradients"),
         (fair(), "dyck", {}, "classes", "by rolling it out (9,995,000 model tokens, once)"),
         (fair(), "dyck", {"budget": 1000}, "coordinate", "1,000 model tokens do not pay"),
+        (fair(100), "dyck", {}, "classes(rollout-length=101)", "rolling it out (500,000 model"),
+        (fair(40), "dyck", {}, "coordinate", "reads 40 tokens, too few to roll out"),
     ],
 )
 def test_what_is_chosen_and_why(model, goal, more, method, reason):
     name, because = chosen(model, goal, **more)
     assert name == method
     assert reason in because
+
+
+def test_a_model_that_reads_little_is_rolled_out_as_far_as_it_goes():
+    """Latents known by few tokens each: the fit allows for that, and finds the best class."""
+    exact = open_model("exact:urn")
+    short = FunctionModel(
+        lambda tokens: exact.log_predictive(tokens)[:, -1].exp(), vocab_size=2, order=1
+    )
+    short.max_length = 99
+    bank = draw_bank(Metered(short), DrawPlan(n_samples=600, rollout_length=100))
+    found = elicit(short, "dyck", length=6, bank=bank)
+    assert found.prompt == [0, 1] * 3
 
 
 def test_the_choice_is_in_the_record():
@@ -157,7 +173,10 @@ def test_auto_on_the_papers_cells_is_behind_none_of_the_five():
     assert len(found) == 102
     assert not any(one.behind_ours for one in found)
     ranked = [one.rank for one in found if one.rank is not None]
-    assert (ranked.count(1.0), len(ranked)) == (49, 51)
+    assert (ranked.count(1.0), len(ranked)) == (51, 51)
+    for model in ("urn", "beta-bernoulli"):
+        at_50 = [one for one in found if (one.model, one.length) == (model, 50)]
+        assert sum(one.tokens for one in at_50) < 0.02 * sum(one.gcg_tokens for one in at_50)
     assert len(beyond.summary(found)) == 2 + 4
     dyck = next(one for one in found if (one.model, one.target, one.length) == ("urn", "dyck", 50))
     assert dyck.value > 0.92 and dyck.ours < 0.5

@@ -5,8 +5,8 @@ import torch
 from test_search import problems_of
 from test_transformer import small
 
-from posteer.models import Metered, continuations, open_model
-from posteer.models.continuations import continuation_laws, laws_by_levels, read_sharing
+from posteer.models import Metered, condition, continuations, open_model
+from posteer.models.continuations import continuation_laws, shared_laws
 from posteer.models.tree import continuation_tree, tree_size
 from posteer.search.field import Field
 from posteer.utilities.base import all_sequences
@@ -32,13 +32,19 @@ def test_trees_count_inner_nodes():
     assert tree_size(3, 1) == len(continuation_tree(3, 1)) == 0
 
 
-@pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])
-def test_prompts_that_begin_alike_are_read_together(name):
-    model = Metered(small(vocab=2) if name == "small" else open_model(name))
+@pytest.mark.parametrize("positions", ["none", "learned"])
+@pytest.mark.parametrize("name", ["exact:urn", "small", "small after 01", "exact:urn after 01"])
+def test_prompts_that_begin_alike_are_read_together(name, positions, monkeypatch):
+    model = small(positions, vocab=2) if name.startswith("small") else open_model("exact:urn")
+    after = (0, 1) if name.endswith("01") else ()
+    model = Metered(condition(model, after))
     prompts = torch.tensor([[0, 1, 1, 0], [0, 1, 0, 0], [0, 1, 1, 0], [1, 1, 1, 1]])
-    law = laws_by_levels(model, read_sharing(model, prompts), 4, 3)
-    assert model.queries.forward_tokens == (4 + 2 + 4) + 4 * 6
-    assert torch.allclose(law.double(), continuation_laws(model, prompts, 3), atol=1e-5)
+    law = shared_laws(model, prompts, 3)
+    assert model.queries.forward_tokens == model.context_tokens + (4 + 2 + 4) + 3 * 6
+    expected = continuation_laws(model, prompts, 3)
+    assert torch.allclose(law, expected, atol=1e-5)
+    monkeypatch.setattr(continuations, "NODES_OF_ONE_TREE", 39)
+    assert torch.allclose(shared_laws(model, prompts, 3), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["exact:urn", "beta-bernoulli", "small"])

@@ -17,6 +17,9 @@ from posteer.prompt_classes import ENUMERABLE_CLASSES
 from posteer.utilities import Utility
 from posteer.utilities.base import has_exact_mean
 
+SHORTEST_ROLLOUT = 64
+"""Tokens a model must be able to read for its rollouts to tell latents apart."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auto:
@@ -65,28 +68,35 @@ def choose_method(
     asked = next((goal for goal in goals if isinstance(goal, ForwardCrossEntropy)), None)
     if asked is not None:
         return _search(model, horizon, f"{asked.name} is no expected utility")
-    draw = DrawPlan()
-    price = draw.n_samples * (draw.rollout_length - 1)
     base = unconditioned(model)
+    room = math.inf if base.max_length is None else base.max_length + 1 - model.context_tokens
+    draw = DrawPlan()
+    rollout = int(min(draw.rollout_length, room))
+    price = draw.n_samples * (rollout - 1)
     shipped = shipped_bank(base.fingerprint) is not None
     known = model.process is not None
     analytic = not (bank is not None or shipped) and known
+    settings = ""
     if analytic:
         latents = "latents from its known prior"
     elif bank is not None or shipped:
         latents = "latents from the bank given" if bank is not None else "latents it ships with"
+    elif rollout < SHORTEST_ROLLOUT:
+        return _search(model, horizon, f"it reads {base.max_length} tokens, too few to roll out")
     elif budget is not None and price > budget:
         reason = f"{budget:,} model tokens do not pay for a bank ({price:,})"
         return _search(model, horizon, reason)
-    elif base.max_length is not None and base.max_length < draw.rollout_length:
-        return _search(model, horizon, f"it reads {base.max_length} tokens, too few to roll out")
     else:
         latents = f"latents by rolling it out ({price:,} model tokens, once)"
+        settings = "" if rollout == draw.rollout_length else f"(rollout-length={rollout})"
     suffix = "-analytic" if analytic else ""
     inexact = [g.name for g in goals if isinstance(g, Utility) and not _exact(g, vocab, horizon)]
     if inexact:
-        return f"ppt{suffix}", f"{inexact[0]} has no exact mean at horizon {horizon}; {latents}"
-    return f"classes{suffix}", f"{latents}; {_size(model, length)}"
+        return (
+            f"ppt{suffix}{settings}",
+            f"{inexact[0]} has no exact mean at horizon {horizon}; {latents}",
+        )
+    return f"classes{suffix}{settings}", f"{latents}; {_size(model, length)}"
 
 
 def _exact(goal: Utility, vocab: int, horizon: int) -> bool:

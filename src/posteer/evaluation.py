@@ -28,8 +28,8 @@ from posteer.models.continuations import (
     continuation_laws,
     laws_by_levels,
     read_prompts,
-    read_sharing,
     roll_out_from,
+    shared_laws,
 )
 from posteer.models.exact import ExactModel
 from posteer.objectives import ForwardCrossEntropy, Objective, objective_of
@@ -77,7 +77,7 @@ def expected_utility(
 ) -> Evaluation:
     """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo.
 
-    With `sharing`, prompts that begin alike are read together: fewer tokens, token by token.
+    With `sharing`, what prompts begin with in common is read once.
     """
     check_prompts(model, prompts)
     require(horizon >= 1, f"horizon {horizon}: expected at least 1")
@@ -89,12 +89,8 @@ def expected_utility(
     contexts = last_contexts(model, utility.order, prompts)
     if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         objective = objective_of(utility, model.space.vocab_size, horizon)
-        if sharing:
-            state = read_sharing(model, prompts)
-            laws = laws_by_levels(model, state, len(prompts), horizon).double().cpu()
-        else:
-            laws = continuation_laws(model, prompts, horizon)
-        value = objective.of_laws(laws, contexts)
+        read = shared_laws if sharing else continuation_laws
+        value = objective.of_laws(read(model, prompts, horizon), contexts)
         return Evaluation(value, torch.zeros_like(value), exact=True)
     if isinstance(utility, ForwardCrossEntropy):
         raise InputError(

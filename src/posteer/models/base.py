@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
-from posteer.models.tree import tree_size
+from posteer.models.tree import distinct_beginnings, tree_size
 from posteer.processes import Process
 from posteer.shapes import Float, Int
 
@@ -148,6 +148,13 @@ class Metered:
     ) -> Float[Tensor, "B Y"]:
         law: Tensor = self.inner.continuation_log_probs(prompts, horizon)  # type: ignore[attr-defined]
         self.queries.forward_tokens += len(prompts) * self.tokens_of(prompts.shape[1], horizon)
+        return law
+
+    def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
+        law: Tensor = self.inner.shared_log_probs(prompts, horizon)  # type: ignore[attr-defined]
+        below = len(prompts.unique(dim=0)) * tree_size(self.space.vocab_size, horizon)
+        read = self.context_tokens + len(distinct_beginnings(prompts)) + below
+        self.queries.forward_tokens += read
         return law
 
     def continuation_log_probs_of_rows(

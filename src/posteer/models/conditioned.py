@@ -188,6 +188,10 @@ class ConditionedNetwork(Conditioned):
         law: Tensor = self.base.continuation_log_probs(_after(self.context, prompts), horizon)
         return law
 
+    def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
+        law: Tensor = self.base.shared_log_probs(_after(self.context, prompts), horizon)
+        return law
+
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int
     ) -> Float[Tensor, "B Y"]:

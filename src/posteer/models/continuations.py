@@ -24,6 +24,9 @@ NODES_IN_ONE_PASS = 256
 TOKENS_AT_ONCE = 2**15
 """Tokens in one such pass: activations of a hundred megabytes or so."""
 
+NODES_OF_ONE_TREE = 4096
+"""Tokens of several prompts and their continuations up to which they are read behind one mask."""
+
 LEAVES_AT_ONCE = 2**20
 """Prompts x continuations that are enumerated together."""
 
@@ -34,15 +37,6 @@ def read_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
     for token in prompts.unbind(-1):
         _, state = model.advance(state, token)
     return state
-
-
-def read_sharing(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
-    """The state after each prompt, what prompts begin with in common being read once."""
-    state, node = model.start(1), torch.zeros(len(prompts), dtype=torch.long)
-    for tokens in prompts.unbind(-1):
-        step, node = torch.stack([node, tokens], -1).unique(dim=0, return_inverse=True)
-        _, state = model.advance(state.select(step[:, 0]), step[:, 1])
-    return state.select(node)
 
 
 def continuation_laws(
@@ -82,6 +76,27 @@ def continuation_laws(
         laws.append(law.double().cpu())
         at += len(some)
     return torch.cat(laws)
+
+
+def shared_laws(
+    model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
+) -> Float[Tensor, "B Y"]:
+    """As `continuation_laws`, what prompts begin with in common being read once."""
+    inner = model.inner if isinstance(model, Metered) else model
+    below = tree_size(model.space.vocab_size, horizon)
+    size = len(context_of(model)) + len(prompts) * (prompts.shape[1] + below)
+    if hasattr(inner, "shared_log_probs"):
+        if size > NODES_OF_ONE_TREE:
+            return continuation_laws(model, prompts, horizon)
+        law: Tensor = model.shared_log_probs(prompts, horizon)  # type: ignore[attr-defined]
+        return law.double().cpu()
+    distinct, where = prompts.unique(dim=0, return_inverse=True)
+    state, node = model.start(1), torch.zeros(len(distinct), dtype=torch.long)
+    for tokens in distinct.unbind(-1):
+        step, node = torch.stack([node, tokens], -1).unique(dim=0, return_inverse=True)
+        _, state = model.advance(state.select(step[:, 0]), step[:, 1])
+    laws = laws_by_levels(model, state.select(node), len(distinct), horizon)
+    return laws.double().cpu()[where]
 
 
 def laws_by_levels(

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from posteer.errors import require
 from posteer.kernels import ContextSpace
-from posteer.models.tree import ContinuationTree, continuation_tree
+from posteer.models.tree import TokenTree, continuation_tree, prompt_tree
 from posteer.processes import Process
 from posteer.shapes import Bool, Float, Int
 
@@ -181,14 +181,14 @@ class Transformer(nn.Module):
         return torch.cat([bos, embedded], 1)
 
     def tree_log_probs(
-        self, embedded: Float[Tensor, "B m W"], tree: ContinuationTree
-    ) -> Float[Tensor, "B Y"]:
+        self, embedded: Float[Tensor, "B m W"], tree: TokenTree
+    ) -> Float[Tensor, "K Y"]:
         """Log-probabilities of all continuations of embedded prompts, in one pass."""
         n, prefix = len(embedded), embedded.shape[1] + 1
         nodes = self.tokens(tree.tokens.to(embedded.device)).expand(n, -1, -1)
         x = torch.cat([self._after_bos(embedded), nodes], 1)
         if self.positions is not None:
-            self.require_positions(prefix + tree.horizon - 1)
+            self.require_positions(prefix + tree.deepest)
             places = torch.cat([torch.arange(prefix), prefix - 1 + tree.depths])
             x = x + self.positions.weight[places.to(x.device)]
         mask = tree.mask(prefix, x.device)
@@ -326,9 +326,15 @@ class TransformerModel:
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
     ) -> Float[Tensor, "B Y"]:
-        """Every continuation of every prompt; prompts are read once."""
-        tree = continuation_tree(self.space.vocab_size, horizon)
-        return self.network.tree_log_probs(self.network.tokens(prompts.to(self.device)), tree)
+        """Every continuation of every prompt, each prompt read once."""
+        tree, tokens = continuation_tree(self.space.vocab_size, horizon), prompts.to(self.device)
+        return self.network.tree_log_probs(self.network.tokens(tokens), tree)
+
+    @torch.no_grad()
+    def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
+        """The same; what prompts begin with in common is read once."""
+        tree = prompt_tree(prompts, self.space.vocab_size, horizon)
+        return self.network.tree_log_probs(self.network.tokens.weight[None, :0], tree)
 
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int

@@ -1,4 +1,4 @@
-"""All continuations of a prompt in one pass of a transformer.
+"""All continuations of a prompt, or of several, in one pass of a transformer.
 
 The continuations of `horizon` tokens form a tree; a leaf is never read, so its inner nodes are
 `V + .. + V^(horizon - 1)` tokens. They are appended to the prompt behind a mask: a node sees the
@@ -17,17 +17,19 @@ from posteer.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
-class ContinuationTree:
-    """The inner nodes, level by level, children of one node side by side."""
+class TokenTree:
+    """Nodes that hold a token each, and who their ancestors are."""
 
-    vocab_size: int
-    horizon: int
     tokens: Int[Tensor, "n"]
     depths: Int[Tensor, "n"]
     sees: Bool[Tensor, "n n"]
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def deepest(self) -> int:
+        return int(self.depths.max()) if len(self) else 0
 
     def mask(self, prefix: int, device: torch.device) -> Bool[Tensor, "T T"]:
         """Who may attend to whom: a prefix of so many tokens (BOS too), then the nodes."""
@@ -38,8 +40,19 @@ class ContinuationTree:
         mask[prefix:, prefix:] = self.sees.to(device)
         return mask
 
-    def join(self, laws: Float[Tensor, "B n1 V"]) -> Float[Tensor, "B Y"]:
-        """Log-probabilities of whole continuations from the laws after the prompt and each node."""
+    def join(self, laws: Float[Tensor, "B n1 V"]) -> Float[Tensor, "K Y"]:
+        """Log-probabilities of whole continuations from the laws after the prefix and each node."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuationTree(TokenTree):
+    """The inner nodes, level by level, children of one node side by side."""
+
+    vocab_size: int
+    horizon: int
+
+    def join(self, laws: Float[Tensor, "B n1 V"]) -> Float[Tensor, "K Y"]:
         total, at = laws[:, 0], 1
         for depth in range(1, self.horizon):
             n = self.vocab_size**depth
@@ -68,9 +81,63 @@ def continuation_tree(vocab_size: int, horizon: int) -> ContinuationTree:
         if parent >= 0:
             sees[node] |= sees[parent]
     return ContinuationTree(
-        vocab_size,
-        horizon,
         torch.tensor(tokens, dtype=torch.long),
         torch.tensor(depths, dtype=torch.long),
         sees,
+        vocab_size,
+        horizon,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PromptTree(TokenTree):
+    """Some prompts, what they begin with in common once, and the continuations of each.
+
+    `ends[b]` are the nodes (counted from 1, 0 being the empty prefix) of prompt b's last token and
+    of its continuations.
+    """
+
+    ends: Int[Tensor, "B n1"]
+    below: ContinuationTree
+
+    def join(self, laws: Float[Tensor, "B n1 V"]) -> Float[Tensor, "K Y"]:
+        return self.below.join(laws[0, self.ends.to(laws.device)])
+
+
+def distinct_beginnings(prompts: Int[Tensor, "B m"]) -> list[tuple[int, ...]]:
+    """Every beginning of some prompt, short ones first."""
+    rows = prompts.tolist()
+    return list(
+        dict.fromkeys(tuple(row[:n]) for n in range(1, prompts.shape[1] + 1) for row in rows)
+    )
+
+
+def prompt_tree(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> PromptTree:
+    """The tree that holds all prompts and all their continuations."""
+    below = continuation_tree(vocab_size, horizon)
+    beginnings = distinct_beginnings(prompts)
+    node = {beginning: number for number, beginning in enumerate(beginnings)}
+    tops = prompts.unique(dim=0)
+    n, k = len(beginnings), len(below)
+    sees = torch.eye(n + len(tops) * k, dtype=torch.bool)
+    for number, beginning in enumerate(beginnings):
+        if len(beginning) > 1:
+            sees[number] |= sees[node[beginning[:-1]]]
+    ends = {}
+    for number, top in enumerate(tops.tolist()):
+        last, first = node[tuple(top)], n + number * k
+        sees[first : first + k] |= sees[last]
+        sees[first : first + k, first : first + k] = below.sees
+        ends[tuple(top)] = [last + 1, *range(first + 1, first + k + 1)]
+    return PromptTree(
+        torch.cat([torch.tensor([b[-1] for b in beginnings]), below.tokens.repeat(len(tops))]),
+        torch.cat(
+            [
+                torch.tensor([len(b) for b in beginnings]),
+                prompts.shape[1] + below.depths.repeat(len(tops)),
+            ]
+        ),
+        sees,
+        torch.tensor([ends[tuple(prompt)] for prompt in prompts.tolist()]),
+        below,
     )

@@ -230,8 +230,9 @@ def _answer(
     if found.certificate is not None:
         certificate = f"{found.certificate} ({chosen.name}), standard error {error:.4f}"
     ess = float(found.scores.ess_fraction[0])
+    candidates = _candidates(problem, found)
     return Answer(
-        prompt=found.prompts[0],
+        prompt=candidates[0],
         queries=queries,
         bank_tokens=bank.tokens,
         surrogate=float(found.scores.value[0]),
@@ -244,45 +245,50 @@ def _answer(
         stop_reason=found.stop_reason,
         certificate=certificate,
         estimator=f"{chosen.name}: {chosen.reason}",
-        candidates=_candidates(problem, found),
+        candidates=candidates,
         history=found.history,
     )
 
 
 def _candidates(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
     """What a model should be asked about: classes that errors cannot tell from the best, then, in
-    turn, other prompts of those classes, which a model may yet tell apart, then other classes."""
+    turn, other prompts of those classes, which a model may yet tell apart, then other classes.
+
+    Of a class the least prompt comes first, so that prompts of different classes begin alike.
+    """
     errors = found.scores.standard_error
     doubt = NEAR * torch.hypot(errors[0], errors).nan_to_num(nan=torch.inf)
     is_near = found.scores.value[0] - found.scores.value <= doubt
-    near = found.prompts[is_near]
-    asked = ClassProblem.of(problem)
-    chosen = [tuple(prompt) for prompt in near.tolist()]
-    alike = [_alike(asked, prompt) for prompt in near]
-    wanted = len(found.prompts)
+    asked, wanted = ClassProblem.of(problem), len(found.prompts)
+    chosen: list[tuple[int, ...]] = []
+    alike = [_alike(asked, prompt) for prompt in found.prompts[is_near]]
     while alike and len(chosen) < wanted:
         for others in list(alike):
-            prompt = next((one for one in others if one not in chosen), None)
+            prompt = next(others, None)
             if prompt is None:
                 alike.remove(others)
             elif len(chosen) < wanted:
                 chosen.append(prompt)
-    chosen += [tuple(prompt) for prompt in found.prompts[~is_near].tolist()]
-    return torch.tensor(chosen[:wanted])
+    farther = found.prompts[~is_near][: wanted - len(chosen)]
+    return torch.tensor(chosen + [next(_alike(asked, prompt)) for prompt in farther])
 
 
 def _alike(asked: ClassProblem, prompt: Int[Tensor, "m"]) -> Iterator[tuple[int, ...]]:
-    """Allowed prompts with the same counts and ends."""
-    ends, head = asked.ends, asked.head
+    """Allowed prompts with the same counts and ends, in lexicographic order; or only this one where
+    none is found in time."""
+    ends, head, own = asked.ends, asked.head, tuple(prompt.tolist())
     walk = with_head(head, prompt[None])
-    if walk.shape[1] <= ends.order:
-        return
-    counts = count_transitions(ends, walk)[0].long()
-    first = walk[0, : ends.order]
-    for tokens in islice(every_walk(ends, counts, int(ends.encode(first))), MOST_ALIKE):
-        found = torch.cat([first, torch.tensor(tokens)])[len(head) :]
-        if asked.allowed is None or bool(asked.allowed.allows(found[None])):
-            yield tuple(found.tolist())
+    met = False
+    if walk.shape[1] > ends.order:
+        counts = count_transitions(ends, walk)[0].long()
+        first = walk[0, : ends.order]
+        for tokens in islice(every_walk(ends, counts, int(ends.encode(first))), MOST_ALIKE):
+            found = torch.cat([first, torch.tensor(tokens)])[len(head) :]
+            if asked.allowed is None or bool(asked.allowed.allows(found[None])):
+                met = True
+                yield tuple(found.tolist())
+    if not met:
+        yield own
 
 
 def from_spec(spec: Spec) -> ClassSearch:

@@ -111,7 +111,7 @@ def every_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -> I
             continue
         remaining[here][token] -= 1
         there = next_context[here][token]
-        if _all_reached(remaining, next_context, there):
+        if remaining[here][token] or _all_reached(remaining, next_context, there):
             tokens.append(token)
             contexts.append(there)
             untried.append(0)
@@ -120,7 +120,10 @@ def every_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -> I
 
 
 def _all_reached(remaining: list[list[int]], next_context: list[list[int]], start: int) -> bool:
-    """Whether every edge left can be walked to; where counts balance, then all can be used up."""
+    """Whether every edge left can be walked to; where counts balance, then all can be used up.
+
+    Only an edge that is used up can have been the last way to others.
+    """
     seen, front = {start}, [start]
     while front:
         context = front.pop()

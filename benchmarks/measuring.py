@@ -110,10 +110,18 @@ class FreshProcesses:
             env=os.environ | environment,
         )
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        assert self._server.stdin is not None and self._server.stdout is not None
+    def send(self, question: dict[str, Any]) -> None:
+        """Ask without waiting; answers are received in the order of the questions."""
+        assert self._server.stdin is not None
         print(json.dumps(question), file=self._server.stdin, flush=True)
+
+    def receive(self) -> dict[str, Any]:
+        assert self._server.stdout is not None
         return json.loads(self._server.stdout.readline())
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        self.send(question)
+        return self.receive()
 
     def __enter__(self) -> FreshProcesses:
         return self

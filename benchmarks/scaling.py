@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --from FILE --only nothing --figure FILE   # drawn again
 
 From a base point (V=2, order 1, m=50, L=5000, horizon 4, Dyck, independent Dirichlet rows) one
-setting varies at a time. Each point has two processes of its own, one thread each: one for the
+setting varies at a time. Each point has two processes of its own, side by side: one for the
 median processor time of a call after a warm-up, one for the peak of memory above what stood after
 imports and set-up (measuring.py says how). Scores are of one prompt in a batch, given by counts.
 
@@ -99,9 +99,9 @@ def measure(names: list[str], quick: bool) -> list[Point]:
                         point["left_out"] = f"{axis}={stopped} was too much"
                     else:
                         question = point | {"budget": BUDGET[quick]}
-                        point |= timer.ask(question | {"what": "time"})
-                        if "left_out" not in point:
-                            point |= weigher.ask(question | {"what": "memory"})
+                        timer.send(question | {"what": "time"})
+                        weigher.send(question | {"what": "memory"})
+                        point |= timer.receive() | weigher.receive()
                         if point.get("cost") is not None:
                             point["floor_seconds"] = floor(Cost(**point["cost"]), point, rates)
                         if setting == start:
@@ -219,25 +219,30 @@ def ratios(points: list[Point]) -> list[str]:
     """Naive peers against what they are peers of, at the base and at the end of each axis."""
     lines = []
     for peer, ours in PEERS.items():
-        shown = []
+        shown = {}
         for axis in AXES:
             other = {p["value"]: p["seconds"] for p in on_axis(points, peer, axis)}
             both = [p for p in on_axis(points, ours, axis) if p["value"] in other]
-            shown += [
-                f"{axis}={p['value']:,} {other[p['value']] / p['seconds']:.1f}x" for p in both[-1:]
-            ]
-        lines.append(f"- {peer}, times as long as {ours}: {', '.join(shown)}.")
+            based = [p for p in both if Setting(**p["setting"]) == Setting()]
+            for point in [*based, *both[-1:]]:
+                name = "base" if point in based else f"{axis}={point['value']:,}"
+                shown[name] = f"{name} {other[point['value']] / point['seconds']:.1f}"
+        if shown:
+            lines.append(f"- {peer}, times as long as {ours}: {', '.join(shown.values())}.")
     return lines
 
 
 def left_out(points: list[Point]) -> list[str]:
-    """What has no figure, and why."""
+    """What has no figure, and why: along each axis from the first such value on."""
     lines = []
     for name in dict.fromkeys(point["method"] for point in points):
         own = [p for p in points if p["method"] == name and "left_out" in p]
-        if own:
-            every = "; ".join(f"{p['axis']}={p['value']:,}: {p['left_out']}" for p in own)
-            lines.append(f"- {name}: {every}.")
+        first = {p["axis"]: p for p in reversed(own)}
+        every = [
+            f"{axis} from {first[axis]['value']:,}, {first[axis]['left_out']}" for axis in first
+        ]
+        if every:
+            lines.append(f"- {name}: {'; '.join(sorted(every))}.")
     return lines
 
 
@@ -264,7 +269,7 @@ def main() -> None:
         return
     known = [] if given.known is None else json.loads(given.known.read_text())
     names = [name for name in WORKLOADS if given.only in name]
-    fresh = measure(names, given.quick)
+    fresh = measure(names, given.quick) if names else []
     kept = [point for point in known if point["method"] not in names]
     points = sorted(kept + fresh, key=lambda point: list(WORKLOADS).index(point["method"]))
     shown = {"table": table(points), "peers": ratios(points), "left-out": left_out(points)}

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint check format bench results clean
+.PHONY: demo test lint check format bench scaling results clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -29,6 +29,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/ascent.py
 	$(BIN)/python benchmarks/rollouts.py
 	$(BIN)/python benchmarks/search.py
+
+# docs/SCALING.md, its figure and its points, measured anew: all of them, or `make scaling ONLY=classes`.
+ONLY :=
+SCALING := docs/records/scaling.json
+scaling: $(READY)
+	$(BIN)/python benchmarks/scaling.py --only '$(ONLY)' $(if $(ONLY),--from $(SCALING)) \
+		--json $(SCALING) --figure docs/figures/scaling.svg --document docs/SCALING.md
 
 # docs/RESULTS.md and its figures, from the committed runs of the paper's sweep.
 results: $(READY)

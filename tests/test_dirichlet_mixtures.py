@@ -162,3 +162,16 @@ def test_misfit_is_seen_and_a_kernel_density_preferred():
     one = kernel_density(SPACE, bank.kernels[:1], 1000.0)
     drawn = one.sample_kernels(2000, numpy_stream(0, "one"))
     assert torch.allclose(drawn.mean(0), bank.kernels[0], atol=0.01)  # 1/sqrt(1000 * 2000) * 20
+
+
+def test_several_draws_from_one_posterior_are_those_of_repeated_counts():
+    space = ContextSpace(2, 1)
+    mixture = DirichletMixture(
+        space,
+        torch.tensor([0.3, 0.7], dtype=torch.float64).log(),
+        torch.tensor([[[1.0, 2.0], [3.0, 1.0]], [[0.5, 0.5], [4.0, 9.0]]], dtype=torch.float64),
+    )
+    counts = torch.tensor([[[3.0, 0.0], [1.0, 2.0]], [[0.0, 5.0], [5.0, 0.0]]], dtype=torch.float64)
+    together = mixture.sample_updated(counts, np.random.default_rng(0), each=3)
+    apart = mixture.sample_updated(counts.repeat_interleave(3, 0), np.random.default_rng(0))
+    torch.testing.assert_close(together, apart, rtol=0, atol=0)

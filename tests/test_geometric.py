@@ -13,7 +13,12 @@ from test_utilities import value_of
 
 from posteer.kernels import ContextSpace, count_transitions, log_likelihood
 from posteer.steering.estimator import ExactMeans, estimate, surrogate_of
-from posteer.steering.geometric import expected_counts, log_geometric_tilt, score_of_rewards
+from posteer.steering.geometric import (
+    LogLatents,
+    expected_counts,
+    log_geometric_tilt,
+    score_of_rewards,
+)
 from posteer.steering.tilt import PromptKernel, log_tilt
 from posteer.utilities import open_utility, utility_of_kernels
 
@@ -111,6 +116,8 @@ def test_surrogate_and_both_gradients_against_enumeration(
     alone, error = surrogate_of(*arguments, tilt="geometric")
     assert torch.equal(alone, at.surrogate)
     assert torch.equal(error, at.standard_error)
+    known = estimate(*arguments, tilt="geometric", logs=LogLatents.of(arguments[2]))
+    assert torch.equal(known.gradient, at.gradient)
     table, initial = prompts.transitions[0].numpy(), prompts.initial[0].numpy()
 
     def surrogate(transitions, start):

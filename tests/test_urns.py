@@ -31,6 +31,8 @@ def expected_mean(utility, space, urn, context, wide, horizon):
         (2, 0, 4, "reverse-xent(sym-0.1)"),  # reads a token more than the urn remembers
         (3, 1, 4, "reverse-xent(dir-4)"),
         (2, 2, 6, "dyck"),
+        (4, 1, 4, "dyck"),  # most beginnings are lost after a token
+        (2, 1, 3, "dyck"),  # nothing balances
         (2, 1, 4, lambda y: y[0] + 2.0 * y[1] * y[-1] - 0.5),
     ],
 )
@@ -46,6 +48,15 @@ def test_means_are_those_over_every_continuation(vocab, order, horizon, name):
         for urn in range(2):
             expected = expected_mean(utility, space, urns[row, urn], context, means.wide, horizon)
             assert float(found[row, urn]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_beginnings_from_which_nothing_can_be_earned_are_not_followed():
+    space = ContextSpace(8, 1)
+    classes = UrnMeans(open_utility("dyck", space), space, 12).classes(0)
+    assert classes is not None, "8**12 continuations, but no more classes than of brackets alone"
+    brackets = ContextSpace(2, 1)
+    alone = UrnMeans(open_utility("dyck", brackets), brackets, 12).classes(0)
+    assert alone is not None and len(classes.weight) == len(alone.weight)
 
 
 def test_a_million_continuations_are_few_classes():

@@ -12,12 +12,13 @@ log-kernels, one `[C, V]` table.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace, chain_matrix
-from posteer.shapes import Float
+from posteer.shapes import Float, Int
 from posteer.steering.tilt import PromptKernel
 
 LEAST_PROBABILITY = sys.float_info.min
@@ -51,6 +52,47 @@ def expected_counts(
     return visits[..., None] * prompt.transitions
 
 
+@dataclass(frozen=True, eq=False)
+class LogLatents:
+    """Logarithms of latents and of what they give to first contexts: taken once for all steps of
+    an ascent, since they cost more than all else of a step."""
+
+    kernels: Float[Tensor, "B C V L"]
+    first: Float[Tensor, "B C L"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        latents: Float[Tensor, "B C V L"],
+        first_likelihood: Float[Tensor, "B C L"] | None = None,
+    ) -> LogLatents:
+        first = None if first_likelihood is None else log_kernels(first_likelihood)
+        return cls(log_kernels(latents), first)
+
+    def select(self, runs: Int[Tensor, "K"]) -> LogLatents:
+        return LogLatents(self.kernels[runs], None if self.first is None else self.first[runs])
+
+    def log_tilt(
+        self, space: ContextSpace, prompt: PromptKernel, steps: int
+    ) -> Float[Tensor, "B L"]:
+        """`log W` of every run and latent."""
+        counts = expected_counts(space, prompt, steps)
+        log_w = torch.einsum("bcv,bcvl->bl", counts, self.kernels)
+        if self.first is not None:
+            log_w = log_w + torch.einsum("bc,bcl->bl", prompt.initial, self.first)
+        return log_w
+
+    def weighted_score(
+        self, space: ContextSpace, prompt: PromptKernel, steps: int, weights: Float[Tensor, "B L"]
+    ) -> tuple[Float[Tensor, "B C V"], Float[Tensor, "B C"]]:
+        """`sum_l weights_l d log W_l / d (A, rho)`."""
+        rewards = torch.einsum("bl,bcvl->bcv", weights, self.kernels)
+        of_transitions, of_initial = score_of_rewards(space, prompt, rewards, steps)
+        if self.first is not None:
+            of_initial = of_initial + torch.einsum("bl,bcl->bc", weights, self.first)
+        return of_transitions, of_initial
+
+
 def log_geometric_tilt(
     space: ContextSpace,
     prompt: PromptKernel,
@@ -59,11 +101,7 @@ def log_geometric_tilt(
     first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> Float[Tensor, "B L"]:
     """`log W` of every run and latent."""
-    counts = expected_counts(space, prompt, steps)
-    log_w = torch.einsum("bcv,bcvl->bl", counts, log_kernels(latents))
-    if first_likelihood is not None:
-        log_w = log_w + torch.einsum("bc,bcl->bl", prompt.initial, log_kernels(first_likelihood))
-    return log_w
+    return LogLatents.of(latents, first_likelihood).log_tilt(space, prompt, steps)
 
 
 def score_of_rewards(
@@ -94,19 +132,3 @@ def score_of_rewards(
     index = space.next_context.to(corner.device).expand(len(corner), -1, -1)
     of_transitions = visits[..., None] * rewards + corner.gather(2, index)
     return of_transitions, power[:, :n_contexts, n_contexts]
-
-
-def weighted_score(
-    space: ContextSpace,
-    prompt: PromptKernel,
-    latents: Float[Tensor, "B C V L"],
-    steps: int,
-    weights: Float[Tensor, "B L"],
-    first_likelihood: Float[Tensor, "B C L"] | None = None,
-) -> tuple[Float[Tensor, "B C V"], Float[Tensor, "B C"]]:
-    """`sum_l weights_l d log W_l / d (A, rho)`."""
-    rewards = torch.einsum("bl,bcvl->bcv", weights, log_kernels(latents))
-    of_transitions, of_initial = score_of_rewards(space, prompt, rewards, steps)
-    if first_likelihood is not None:
-        of_initial = of_initial + torch.einsum("bl,bcl->bc", weights, log_kernels(first_likelihood))
-    return of_transitions, of_initial

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from posteer.errors import require
 from posteer.kernels import ContextSpace
-from posteer.shapes import Float, Int
-from posteer.utilities.base import Utility, all_sequences
+from posteer.shapes import Bool, Float, Int
+from posteer.utilities.base import FiniteStateForm, Utility, all_sequences
 
 MOST_CLASSES = 2**16
 NUMBERS_AT_ONCE = 2**22
@@ -100,6 +100,17 @@ class _Nodes:
     paths: Float[Tensor, "n"]
     earned: Float[Tensor, "n"]
 
+    def select(self, kept: Bool[Tensor, "n"]) -> _Nodes:
+        """Those that matter; one stays if none does."""
+        rows = kept.nonzero()[:, 0] if bool(kept.any()) else torch.zeros(1, dtype=torch.long)
+        return _Nodes(
+            self.context[rows],
+            self.state[rows],
+            self.counts[rows],
+            self.paths[rows],
+            self.earned[rows],
+        )
+
     def merged(self) -> _Nodes:
         key = torch.cat([self.context[:, None], self.state[:, None], self.counts], 1)
         distinct, index = key.unique(dim=0, return_inverse=True)
@@ -120,6 +131,7 @@ def _classes(
     form = utility.finite_state(vocab, horizon)
     if form is None and vocab**horizon > MOST_CLASSES:
         return None
+    hopeful = None if form is None else _hopeful(form)
     one = torch.ones(1, dtype=torch.float64)
     nodes = _Nodes(
         torch.tensor([start]),
@@ -142,7 +154,8 @@ def _classes(
             state_after = form.step[state, token]
         after = wide.next_context[context, token]
         nodes = _Nodes(after, state_after, counts, paths, earned)
-        nodes = nodes if form is None else nodes.merged()
+        if hopeful is not None:
+            nodes = nodes.select((earned != 0) | hopeful[state_after]).merged()
         if len(nodes.paths) > MOST_CLASSES:
             return None
     if form is None:
@@ -157,6 +170,17 @@ def _classes(
     if not kept.any():
         kept[0] = True
     return _factored(space, whole.counts[kept], whole.earned[kept])
+
+
+def _hopeful(form: FiniteStateForm) -> Bool[Tensor, "S"]:
+    """States from which anything can still be earned: the rest of a continuation is no matter."""
+    earns = form.reward.expand(len(form.final), -1, -1).flatten(1).any(1)
+    found = earns | (form.final != 0)
+    while True:
+        more = found | found[form.step].any(1)
+        if bool((more == found).all()):
+            return found
+        found = more
 
 
 def _factored(

@@ -81,10 +81,11 @@ class DirichletMixture:
         return sample_rows(self.concentration[chosen], stream)
 
     def sample_updated(
-        self, counts: Float[Tensor, "n C V"], stream: np.random.Generator
-    ) -> Float[Tensor, "n C V"]:
-        """One kernel from the posterior after each table of counts."""
+        self, counts: Float[Tensor, "n C V"], stream: np.random.Generator, each: int = 1
+    ) -> Float[Tensor, "N C V"]:
+        """Kernels from the posterior after each table of counts, `each` of them in a row."""
         edges = self.component_log_evidence(counts).softmax(-1).cumsum(-1)[:, :-1]
-        uniform = torch.from_numpy(stream.random((len(counts), 1)))
-        component = (uniform >= edges).sum(-1)
-        return sample_rows(self.concentration[component] + counts, stream)
+        uniform = torch.from_numpy(stream.random((each * len(counts), 1)))
+        component = (uniform >= edges.repeat_interleave(each, 0)).sum(-1)
+        updated = self.concentration[component] + counts.repeat_interleave(each, 0)
+        return sample_rows(updated, stream)

@@ -215,7 +215,7 @@ def independence_move(
     """
     n_islands, n = logs.shape[:2]
     tempered = target.power[:, None, None] * target.counts
-    drawn = conjugate.sample_updated(tempered.repeat_interleave(n, 0), stream)
+    drawn = conjugate.sample_updated(tempered, stream, each=n)
     proposed = drawn.log().clamp(min=LOG_FLOOR).unflatten(0, (n_islands, n))
     if target.density is conjugate:
         return proposed

@@ -1,0 +1,110 @@
+"""Does it matter which rollouts a bank happens to hold? `auto` on the paper's cells, bank by bank.
+
+    posteer sample --model urn --seed 2 --out banks/urn.2.safetensors       # and so on
+    python -m posteer.experiments.bank_seeds run banks --out docs/records/bank-seeds.jsonl
+    python -m posteer.experiments.bank_seeds show docs/records/bank-seeds.jsonl
+
+With a model's shipped bank the search leaves nothing to chance, so runs of other seeds are the same
+runs. What chance there is lies in the bank: `run` asks for all targets at both lengths with
+`--verify 8`, with the shipped bank and with every bank of the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from posteer.elicitation import elicit_many
+from posteer.experiments.beyond import WITHIN
+from posteer.experiments.paper.published import TARGETS, utility_of_target
+from posteer.latents import LatentBank, load_bank
+from posteer.latents.shipped import shipped_bank
+from posteer.models import load
+
+LENGTHS = (6, 50)
+
+
+def runs(folder: Path) -> Iterator[dict[str, Any]]:
+    """A record for each model, bank, length and target."""
+    given = [load_bank(path) for path in sorted(folder.glob("*.safetensors"))]
+    for name, targets in TARGETS.items():
+        model = load(name)
+        shipped = shipped_bank(model.fingerprint)
+        assert shipped is not None
+        others = [bank for bank in given if bank.origin.fingerprint == model.fingerprint]
+        for bank in (shipped, *others):
+            for length in LENGTHS:
+                yield from _runs_of_bank(model, list(targets), bank, length)
+
+
+def _runs_of_bank(
+    model: Any, targets: list[str], bank: LatentBank, length: int
+) -> Iterator[dict[str, Any]]:
+    utilities = [utility_of_target(target) for target in targets]
+    found = elicit_many(model, utilities, length=length, bank=bank, verify=8)
+    for target, one in zip(targets, found, strict=True):
+        yield {
+            "model": model.name,
+            "bank_seed": bank.origin.seed,
+            "length": length,
+            "target": target,
+            "prompt": "".join(map(str, one.prompt)),
+            "expected_utility": one.expected_utility,
+            "rank": one.rank,
+            "forward_tokens": one.cost["forward_tokens"],
+            "estimator": (one.estimator or "").split(":")[0],
+        }
+
+
+def summary(records: list[dict[str, Any]]) -> list[str]:
+    """By model and length; a cell's spread is from its best bank to its worst."""
+    lines = [
+        "| model | m | banks | cells | same prompt from every bank | spread of J under 1e-3 "
+        "| largest spread | runs at rank 1 |",
+        "|---" * 8 + "|",
+    ]
+    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for record in records:
+        groups[record["model"], record["length"]][record["target"]].append(record)
+    for (model, length), cells in groups.items():
+        values = {t: [r["expected_utility"] for r in cell] for t, cell in cells.items()}
+        spreads = {t: max(v) - min(v) for t, v in values.items()}
+        widest = max(spreads, key=spreads.__getitem__)
+        same = sum(len({r["prompt"] for r in cell}) == 1 for cell in cells.values())
+        ranks = [r["rank"] for cell in cells.values() for r in cell if r["rank"] is not None]
+        first = f"{ranks.count(1)} of {len(ranks)}" if ranks else ""
+        banks = len({r["bank_seed"] for cell in cells.values() for r in cell})
+        lines.append(
+            f"| {model} | {length} | {banks} | {len(cells)} | {same} "
+            f"| {sum(s < WITHIN for s in spreads.values())} "
+            f"| {spreads[widest]:.5f} ({widest}) | {first} |"
+        )
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("run", "show"))
+    parser.add_argument("path", type=Path, help="a folder of banks, or records")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args(arguments)
+    if given.what == "run":
+        lines = [json.dumps(record) + "\n" for record in runs(given.path)]
+        if given.out is not None:
+            given.out.write_text("".join(lines))
+        records = [json.loads(line) for line in lines]
+    else:
+        records = [json.loads(line) for line in given.path.read_text().splitlines()]
+    print("\n".join(summary(records)))
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ from posteer.kernels import ContextSpace
 from posteer.randomness import numpy_stream
 from posteer.shapes import Bool, Float
 from posteer.steering.estimator import Estimate, IntegrandSource, estimate
+from posteer.steering.geometric import LogLatents
 from posteer.steering.tilt import PromptKernel, Tilt
 from posteer.steering.updates import update_rule
 
@@ -99,9 +100,10 @@ def ascend(
     clock: list[float] = []
     surrogates: list[list[float]] = [[] for _ in active]
     ess: list[list[float]] = [[] for _ in active]
+    logs = LogLatents.of(latents, first_likelihood) if tilt == "geometric" else None
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = estimate(space, prompt, latents, steps, source, first_likelihood, tilt)
+        at = estimate(space, prompt, latents, steps, source, first_likelihood, tilt, logs)
         for run, value, fraction in zip(
             active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
         ):
@@ -128,6 +130,7 @@ def ascend(
             active = [active[row] for row in kept.tolist()]
             prompt = PromptKernel(prompt.transitions[kept], prompt.initial[kept])
             latents, source, update = latents[kept], source.select(kept), update.select(kept)
+            logs = None if logs is None else logs.select(kept)
             if first_likelihood is not None:
                 first_likelihood = first_likelihood[kept]
             finite = PromptKernel(finite.transitions[kept], finite.initial[kept])

@@ -16,7 +16,12 @@ from torch import Tensor
 from posteer.kernels import ContextSpace, chain_matrix
 from posteer.latents.importance import normalise
 from posteer.shapes import Float, Int
-from posteer.steering.geometric import log_geometric_tilt, weighted_score
+from posteer.steering.geometric import (
+    LogLatents,
+    expected_log_likelihood,
+    log_geometric_tilt,
+    weighted_score,
+)
 from posteer.steering.tilt import PromptKernel, Tilt, log_tilt, tilt_and_score
 from posteer.utilities.base import Utility
 
@@ -135,8 +140,9 @@ def estimate(
     source: IntegrandSource,
     first_likelihood: Float[Tensor, "B C L"] | None = None,
     tilt: Tilt = "linear",
+    logs: LogLatents | None = None,
 ) -> Estimate:
-    """J_tilt and its gradient in A (both terms) and in rho.
+    """J_tilt and its gradient in A (both terms) and in rho; `logs` saves the geometric tilt time.
 
     The covariance needs no centred score: the centred utilities already sum to zero under the
     weights. In rho the linear tilt's weights are held frozen, as the paper has it (eq. grad_rho);
@@ -147,7 +153,8 @@ def estimate(
     if tilt == "linear":
         log_w, score = tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)
     else:
-        log_w = log_geometric_tilt(space, prompt, latents, steps, first_likelihood)
+        logs = logs or LogLatents.of(latents, first_likelihood)
+        log_w = expected_log_likelihood(space, prompt, logs, steps)
     weights = normalise(log_w)
     surrogate = (weights * integrand.of_prompts).sum(-1)
     centred = weights * (integrand.of_prompts - surrogate[:, None])
@@ -155,9 +162,8 @@ def estimate(
     if score is not None:
         covariance = torch.einsum("bl,bcvl->bcv", centred, score)
     else:
-        covariance, through_start = weighted_score(
-            space, prompt, latents, steps, centred, first_likelihood
-        )
+        assert logs is not None
+        covariance, through_start = weighted_score(space, prompt, logs, steps, centred)
     mean_of_contexts = torch.einsum("bl,bcl->bc", weights, integrand.of_contexts)
     through_last, initial_gradient = _last_context_gradients(space, prompt, mean_of_contexts, steps)
     return Estimate(

@@ -12,12 +12,13 @@ log-kernels, one `[C, V]` table.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace, chain_matrix
-from posteer.shapes import Float
+from posteer.shapes import Float, Int
 from posteer.steering.tilt import PromptKernel
 
 LEAST_PROBABILITY = sys.float_info.min
@@ -32,6 +33,26 @@ precision) at one whole count."""
 def log_kernels(latents: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
     """Logarithms of probabilities, zeros held at the least one."""
     return latents.clamp(min=LEAST_PROBABILITY).log()
+
+
+@dataclass(frozen=True, eq=False)
+class LogLatents:
+    """All that the tilt reads of latents: worked out once, where many prompt kernels meet them."""
+
+    kernels: Float[Tensor, "B C V L"]
+    first: Float[Tensor, "B C L"] | None
+
+    @classmethod
+    def of(
+        cls,
+        latents: Float[Tensor, "B C V L"],
+        first_likelihood: Float[Tensor, "B C L"] | None = None,
+    ) -> LogLatents:
+        first = None if first_likelihood is None else log_kernels(first_likelihood)
+        return cls(log_kernels(latents), first)
+
+    def select(self, runs: Int[Tensor, "K"]) -> LogLatents:
+        return LogLatents(self.kernels[runs], None if self.first is None else self.first[runs])
 
 
 def expected_counts(
@@ -59,10 +80,17 @@ def log_geometric_tilt(
     first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> Float[Tensor, "B L"]:
     """`log W` of every run and latent."""
+    return expected_log_likelihood(space, prompt, LogLatents.of(latents, first_likelihood), steps)
+
+
+def expected_log_likelihood(
+    space: ContextSpace, prompt: PromptKernel, logs: LogLatents, steps: int
+) -> Float[Tensor, "B L"]:
+    """The same from logarithms."""
     counts = expected_counts(space, prompt, steps)
-    log_w = torch.einsum("bcv,bcvl->bl", counts, log_kernels(latents))
-    if first_likelihood is not None:
-        log_w = log_w + torch.einsum("bc,bcl->bl", prompt.initial, log_kernels(first_likelihood))
+    log_w = torch.einsum("bcv,bcvl->bl", counts, logs.kernels)
+    if logs.first is not None:
+        log_w = log_w + torch.einsum("bc,bcl->bl", prompt.initial, logs.first)
     return log_w
 
 
@@ -99,14 +127,13 @@ def score_of_rewards(
 def weighted_score(
     space: ContextSpace,
     prompt: PromptKernel,
-    latents: Float[Tensor, "B C V L"],
+    logs: LogLatents,
     steps: int,
     weights: Float[Tensor, "B L"],
-    first_likelihood: Float[Tensor, "B C L"] | None = None,
 ) -> tuple[Float[Tensor, "B C V"], Float[Tensor, "B C"]]:
     """`sum_l weights_l d log W_l / d (A, rho)`."""
-    rewards = torch.einsum("bl,bcvl->bcv", weights, log_kernels(latents))
+    rewards = torch.einsum("bl,bcvl->bcv", weights, logs.kernels)
     of_transitions, of_initial = score_of_rewards(space, prompt, rewards, steps)
-    if first_likelihood is not None:
-        of_initial = of_initial + torch.einsum("bl,bcl->bc", weights, log_kernels(first_likelihood))
+    if logs.first is not None:
+        of_initial = of_initial + torch.einsum("bl,bcl->bc", weights, logs.first)
     return of_transitions, of_initial

@@ -30,6 +30,7 @@ from posteer.problem import Problem
 from posteer.processes import DirichletRows
 from posteer.prompt_classes import ClassProblem
 from posteer.randomness import numpy_stream, torch_stream
+from posteer.search.simple import single_substitutions
 from posteer.shapes import Float, Int
 from posteer.steering.climb import climb
 from posteer.utilities import Utility, open_utility
@@ -74,11 +75,8 @@ class Substitutions:
     def __call__(
         self, rows: Int[Tensor, "K m"], moves: Int[Tensor, "n"]
     ) -> tuple[Int[Tensor, "N m"], Int[Tensor, "N"]]:
-        position, shift = moves // (self.vocab - 1), 1 + moves % (self.vocab - 1)
-        found = rows[:, None].repeat(1, len(moves), 1)
-        found[:, torch.arange(len(moves)), position] += shift
-        owners = torch.arange(len(rows)).repeat_interleave(len(moves))
-        return found.flatten(0, 1) % self.vocab, owners
+        found = [single_substitutions(row, self.vocab)[moves] for row in rows]
+        return torch.cat(found), torch.arange(len(rows)).repeat_interleave(len(moves))
 
 
 def coordinate_ascent(

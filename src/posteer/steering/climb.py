@@ -3,9 +3,10 @@
 Rows of whole numbers stand for what is searched: classes (moves.py) or prompts (token_moves.py).
 Fewer violations of what is allowed come before any utility, so a start need not be allowed itself.
 
-Where improvements are many, the best of a few neighbours is nearly as good a step as the best of
-all. So moves are dealt into random shares, taken in turn round after round: a row goes to the best
-neighbour of the share if that is better, and is a local optimum once every share has failed it.
+Where neighbours are very many, the best of some is nearly as good a step as the best of all. So the
+moves are dealt into random shares, one where they are few, taken in turn round after round: a row
+goes to the best neighbour of the share if that is better, and is a local optimum once every share
+has failed it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Description = tuple[Tensor, Tensor, Tensor]
 CHUNK_ELEMENTS = 2**24
 """Counts (classes x edges) that are in memory at a time."""
 
-SHARE = 1024
-"""Moves tried from a row in one round."""
+SHARE = 4096
+"""The least number of moves tried from a row in one round, if there are as many."""
 
 LEAST_GAIN = 1e-12
 """Differences below it are rounding, and would let equal classes chase each other."""
@@ -82,7 +83,7 @@ def climb(
     `history` holds, round by round, the best value so far, the classes newly scored and the time.
     """
     known = _Known(describe, scorer, violations)
-    shares = torch.from_numpy(stream.permutation(neighbourhood.size)).split(share)
+    shares = _dealt(neighbourhood.size, share, stream)
     current = starts.unique(dim=0)
     standing = known.standing(current)
     failed = torch.zeros(len(current), dtype=torch.long)  # shares in a row without a better one
@@ -107,6 +108,12 @@ def climb(
             report(len(history), max_rounds)
     rows, values = known.top(keep, starts.shape[1])
     return Climb(rows, values, len(current) == 0, len(known.values), history)
+
+
+def _dealt(size: int, least: int, stream: np.random.Generator) -> list[Tensor]:
+    """All moves in random parts of at least so many, each in its own order."""
+    parts = np.array_split(stream.permutation(size), max(1, size // least))
+    return [torch.from_numpy(np.sort(part)) for part in parts]
 
 
 def _best_of_each(standing: Float[Tensor, "N 2"], owners: Int[Tensor, "N"]) -> Int[Tensor, "K"]:

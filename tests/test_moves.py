@@ -38,6 +38,7 @@ def test_simple_cycles_of_small_graphs():
     assert lengths(4, 1) == [1] * 4 + [2] * 6 + [3] * 8 + [4] * 6
 
 
+@settings(deadline=None)
 @given(spaces)
 def test_cycles_are_balanced_and_exchanges_keep_the_length(shape):
     space = ContextSpace(*shape)
@@ -130,7 +131,8 @@ def test_last_context_of_closed_walks_is_their_start():
 def test_token_moves_are_all_prompts_within_two_changes_and_keep_to_the_mask():
     mask = torch.ones(4, 3, dtype=torch.bool)
     mask[1, 2] = mask[3, 0] = False
-    moves = TokenMoves(ClassProblem(ContextSpace(3, 1), 4).describe, mask, numpy_stream(0, "test"))
+    describe = ClassProblem(ContextSpace(3, 1), 4).describe
+    moves = TokenMoves.of(describe, mask, numpy_stream(0, "test"))
     start = torch.tensor([[0, 1, 2, 1]])
     found = {tuple(row) for row in moves(start)[0].tolist()}
     expected = {

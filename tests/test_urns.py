@@ -56,7 +56,7 @@ def test_beginnings_from_which_nothing_can_be_earned_are_not_followed():
     assert classes is not None, "8**12 continuations, but no more classes than of brackets alone"
     brackets = ContextSpace(2, 1)
     alone = UrnMeans(open_utility("dyck", brackets), brackets, 12).classes(0)
-    assert alone is not None and len(classes.weight) == len(alone.weight)
+    assert alone is not None and len(classes) == len(alone)
 
 
 def test_a_million_continuations_are_few_classes():
@@ -65,7 +65,7 @@ def test_a_million_continuations_are_few_classes():
     means = UrnMeans(open_utility("frequency(0.5)", space), space, 20)
     assert means.possible
     classes = means.classes(0)
-    assert classes is not None and len(classes.weight) <= 211
+    assert classes is not None and len(classes) <= 211
     certain = torch.full((1, 1, 2, 2), 1e12, dtype=torch.float64)  # coins that are fair for sure
     flips = np.random.default_rng(0).integers(0, 2, (200_000, 20))
     values = means.utility(torch.tensor(flips), torch.zeros(200_000, dtype=torch.long)).double()

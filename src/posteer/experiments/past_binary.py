@@ -62,6 +62,24 @@ def utilities_of(vocab: int, order: int, seed: int) -> list[str]:
     return ["dyck", f"frequency({frequency})", f"reverse-xent(dir-{stream.integers(100)})"]
 
 
+@dataclass(frozen=True)
+class Substitutions:
+    """One token of a prompt changed to another."""
+
+    length: int
+    vocab: int
+
+    @property
+    def size(self) -> int:
+        return self.length * (self.vocab - 1)
+
+    def __call__(
+        self, rows: Int[Tensor, "K m"], moves: Int[Tensor, "n"]
+    ) -> tuple[Int[Tensor, "N m"], Int[Tensor, "N"]]:
+        found = [single_substitutions(row, self.vocab)[moves] for row in rows]
+        return torch.cat(found), torch.arange(len(rows)).repeat_interleave(len(moves))
+
+
 def coordinate_ascent(
     problem: ClassProblem, scorer: ExactScorer, restarts: int, seed: int
 ) -> tuple[float, int]:
@@ -70,12 +88,11 @@ def coordinate_ascent(
     generator = torch_stream(seed, "past-binary-starts")
     starts = torch.randint(vocab, (restarts, problem.length), generator=generator)
 
-    def near(rows: Tensor) -> tuple[Tensor, Tensor]:
-        found = [single_substitutions(row, vocab) for row in rows]
-        owners = torch.arange(len(rows)).repeat_interleave(problem.length * (vocab - 1))
-        return torch.cat(found), owners
-
-    found = climb(near, problem.describe, scorer, None, starts, keep=1, max_rounds=10**6)
+    near = Substitutions(problem.length, vocab)
+    unused = numpy_stream(seed, "past-binary-shares")  # all substitutions are one share
+    found = climb(
+        near, problem.describe, scorer, None, starts, unused, 1, max_rounds=10**6, share=near.size
+    )
     return float(found.values[0]), found.n_scored
 
 

@@ -44,7 +44,7 @@ class SearchSettings:
     keep: int = 10
     limit: int = ENUMERABLE_CLASSES
     restarts: int = 8
-    max_rounds: int = 200
+    max_rounds: int = 1000
 
     def __post_init__(self) -> None:
         require(self.keep >= 1, f"keep {self.keep}: expected at least 1")
@@ -194,7 +194,7 @@ def _climb(
         moves = ClassMoves.of(ends, len(head) + problem.length - ends.order)
         begin = moves.rows_of(with_head(head, starts))
     else:
-        moves = TokenMoves(problem.describe, problem.mask(), numpy_stream(seed, "token-moves"))
+        moves = TokenMoves.of(problem.describe, problem.mask(), numpy_stream(seed, "token-moves"))
         begin = starts
 
     def describe(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,6 +216,7 @@ def _climb(
         scorer,
         violations,
         begin,
+        numpy_stream(seed, "climb"),
         settings.keep,
         settings.max_rounds,
         None if report is None else lambda done, most: report("climbing", done, most),

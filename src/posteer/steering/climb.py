@@ -1,13 +1,16 @@
-"""Steepest ascent from many starts at once, over any neighbourhood, with every class scored once.
+"""Ascent from many starts at once, over any neighbourhood, with every class scored once.
 
 Rows of whole numbers stand for what is searched: classes (moves.py) or prompts (token_moves.py).
 Fewer violations of what is allowed come before any utility, so a start need not be allowed itself.
+
+Where neighbours are very many, the best of some is nearly as good a step as the best of all. So the
+moves are dealt into random shares, one where they are few, taken in turn round after round: a row
+goes to the best neighbour of the share if that is better, and is a local optimum once every share
+has failed it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +21,8 @@ import torch
 from torch import Tensor
 
 from posteer.latents.hard_prompts import HardScorer
-from posteer.shapes import Float, Int
+from posteer.randomness import numpy_stream
+from posteer.shapes import Bool, Float, Int
 
 Description = tuple[Tensor, Tensor, Tensor]
 """Counts of the model's order, first and last contexts: what a scorer is asked about."""
@@ -26,15 +30,25 @@ Description = tuple[Tensor, Tensor, Tensor]
 CHUNK_ELEMENTS = 2**24
 """Counts (classes x edges) that are in memory at a time."""
 
+SHARE = 4096
+"""The least number of moves tried from a row in one round, if there are as many."""
+
 LEAST_GAIN = 1e-12
 """Differences below it are rounding, and would let equal classes chase each other."""
 
 
 @runtime_checkable
 class Neighbourhood(Protocol):
-    """Rows to rows: all neighbours, with the index of the row each belongs to."""
+    """Rows to rows, by moves that are numbered from 0 to `size - 1`."""
 
-    def __call__(self, rows: Int[Tensor, "K D"]) -> tuple[Int[Tensor, "N D"], Int[Tensor, "N"]]: ...
+    @property
+    def size(self) -> int: ...
+
+    def __call__(
+        self, rows: Int[Tensor, "K D"], moves: Int[Tensor, "n"]
+    ) -> tuple[Int[Tensor, "N D"], Int[Tensor, "N"]]:
+        """What the moves that are possible make of each row, and the index of that row."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,37 +72,36 @@ def climb(
     scorer: HardScorer,
     violations: Callable[[Tensor], Tensor] | None,
     starts: Int[Tensor, "R D"],
+    stream: np.random.Generator,
     keep: int,
     max_rounds: int,
     report: Callable[[int, int], None] | None = None,
+    share: int = SHARE,
 ) -> Climb:
-    """Move every start to its best neighbour until none is better.
+    """Move every start to better neighbours until none of its neighbours is better.
 
     `history` holds, round by round, the best value so far, the classes newly scored and the time.
     """
     known = _Known(describe, scorer, violations)
+    shares = _dealt(neighbourhood.size, share, stream)
     current = starts.unique(dim=0)
     standing = known.standing(current)
+    failed = torch.zeros(len(current), dtype=torch.long)  # shares in a row without a better one
     started, history = time.perf_counter(), []
-    for _ in range(max_rounds):
+    for done in range(max_rounds):
         if len(current) == 0:
             break
         before = len(known.values)
-        rows, owners = neighbourhood(current)
+        rows, owners = neighbourhood(current, shares[done % len(shares)])
         reached = known.standing(rows)
-        moved = []
-        for owner in range(len(current)):
-            mine = (owners == owner).nonzero().flatten().tolist()
-            if not mine:
-                continue
-            best = max(mine, key=reached.__getitem__)
-            gain = reached[best][1] - standing[owner][1]
-            if reached[best][0] > standing[owner][0] or (
-                reached[best][0] == standing[owner][0] and gain > LEAST_GAIN
-            ):
-                moved.append(best)
-        current = rows[moved].unique(dim=0)
-        standing = known.standing(current)
+        best = _best_of_each(reached, owners)
+        best = best[_better(reached[best], standing[owners[best]])]
+        moved = owners[best]
+        current[moved], standing[moved] = rows[best], reached[best]
+        failed += 1
+        failed[moved] = 0
+        kept = _first_of_equal(current) & (failed < len(shares))
+        current, standing, failed = current[kept], standing[kept], failed[kept]
         seconds = time.perf_counter() - started
         history.append((known.best, len(known.values) - before, seconds))
         if report is not None:
@@ -97,8 +110,35 @@ def climb(
     return Climb(rows, values, len(current) == 0, len(known.values), history)
 
 
+def _dealt(size: int, least: int, stream: np.random.Generator) -> list[Tensor]:
+    """All moves in random parts of at least so many, each in its own order."""
+    parts = np.array_split(stream.permutation(size), max(1, size // least))
+    return [torch.from_numpy(np.sort(part)) for part in parts]
+
+
+def _best_of_each(standing: Float[Tensor, "N 2"], owners: Int[Tensor, "N"]) -> Int[Tensor, "K"]:
+    """The best row of each owner that has any, the first of equal ones."""
+    order = np.lexsort((-standing[:, 1].numpy(), -standing[:, 0].numpy(), owners.numpy()))
+    _, first = np.unique(owners.numpy()[order], return_index=True)
+    return torch.from_numpy(order[first])
+
+
+def _better(new: Float[Tensor, "K 2"], old: Float[Tensor, "K 2"]) -> Bool[Tensor, "K"]:
+    closer = new[:, 0] > old[:, 0]
+    return closer | ((new[:, 0] == old[:, 0]) & (new[:, 1] > old[:, 1] + LEAST_GAIN))
+
+
+def _first_of_equal(rows: Int[Tensor, "K D"]) -> Bool[Tensor, "K"]:
+    _, index = rows.unique(dim=0, return_inverse=True)
+    return ~(index[:, None] == index).tril(-1).any(-1)
+
+
 class _Known:
-    """Values of all classes met, by what the scorer sees of them, with one row for each."""
+    """Values of all classes met, by a hash of what the scorer sees of them.
+
+    The hash is linear modulo 2**64 with random coefficients: among a million classes two share
+    theirs with a chance of about one in ten million.
+    """
 
     def __init__(
         self,
@@ -107,47 +147,53 @@ class _Known:
         violations: Callable[[Tensor], Tensor] | None,
     ) -> None:
         self.describe, self.scorer, self.violations = describe, scorer, violations
-        self.values: dict[bytes, float] = {}
-        self.row_of: dict[bytes, bytes] = {}
+        self.values: dict[int, float] = {}
+        self.rows: list[Tensor] = []  # one for each value, in their order
         self.best = -torch.inf
 
-    def standing(self, rows: Int[Tensor, "N D"]) -> list[tuple[int, float]]:
+    def standing(self, rows: Int[Tensor, "N D"]) -> Float[Tensor, "N 2"]:
         """(minus the violations, the value) of each row: larger is better.
 
         A row that is not allowed is not scored: its value is -inf.
         """
-        broken = [0] * len(rows) if self.violations is None else self.violations(rows).tolist()
-        allowed = torch.tensor([count == 0 for count in broken], dtype=torch.bool)
-        values = iter(self._values(rows[allowed]))
-        return [(-count, next(values) if count == 0 else -torch.inf) for count in broken]
+        standing = torch.zeros(len(rows), 2, dtype=torch.float64)
+        if self.violations is not None:
+            standing[:, 0] = -self.violations(rows).double()
+        allowed = standing[:, 0] == 0
+        standing[:, 1] = -torch.inf
+        standing[allowed, 1] = self._values(rows[allowed])
+        return standing
 
-    def _values(self, rows: Int[Tensor, "N D"]) -> list[float]:
+    def _values(self, rows: Int[Tensor, "N D"]) -> Float[Tensor, "N"]:
         if len(rows) == 0:
-            return []
+            return torch.zeros(0, dtype=torch.float64)
         entries = self.describe(rows[:1])[0].numel()
         parts = rows.split(max(1, CHUNK_ELEMENTS // entries))
-        return [value for part in parts for value in self._values_of_part(part)]
+        return torch.cat([self._values_of_part(part) for part in parts])
 
-    def _values_of_part(self, rows: Int[Tensor, "N D"]) -> list[float]:
+    def _values_of_part(self, rows: Int[Tensor, "N D"]) -> Float[Tensor, "N"]:
         counts, first, last = self.describe(rows)
-        table = torch.cat([counts.flatten(1), last[:, None]], -1).numpy()
-        keys = [hashlib.blake2b(entry.tobytes(), digest_size=16).digest() for entry in table]
+        keys = _keys(counts, last)
         fresh = {key: i for i, key in enumerate(keys) if key not in self.values}
         if fresh:
             index = torch.tensor(list(fresh.values()))
             scores = self.scorer(counts[index], first[index], last[index]).value
-            plain = rows.numpy()
-            for (key, i), value in zip(fresh.items(), scores.tolist(), strict=True):
-                self.values[key] = value
-                self.row_of[key] = plain[i].tobytes()
+            self.values.update(zip(fresh, scores.tolist(), strict=True))
+            self.rows.append(rows[index])
             self.best = max(self.best, float(scores.max()))
-        return [self.values[key] for key in keys]
+        return torch.tensor([self.values[key] for key in keys], dtype=torch.float64)
 
     def top(self, keep: int, width: int) -> tuple[Tensor, Tensor]:
-        possible = (key for key, value in self.values.items() if value > -torch.inf)
-        best = heapq.nlargest(keep, possible, key=self.values.__getitem__)
-        if not best:
-            return torch.zeros(0, width, dtype=torch.long), torch.zeros(0, dtype=torch.float64)
-        values = torch.tensor([self.values[key] for key in best], dtype=torch.float64)
-        rows = np.frombuffer(b"".join(self.row_of[key] for key in best), dtype=np.int64)
-        return torch.from_numpy(rows.copy()).view(len(best), width), values
+        values = torch.tensor(list(self.values.values()), dtype=torch.float64)
+        rows = torch.cat([torch.zeros(0, width, dtype=torch.long), *self.rows])
+        best = values.argsort(descending=True, stable=True)[:keep]
+        best = best[values[best] > -torch.inf]
+        return rows[best], values[best]
+
+
+def _keys(counts: Int[Tensor, "N C V"], last: Int[Tensor, "N"]) -> list[int]:
+    table = torch.cat([counts.flatten(1), last[:, None]], -1)
+    ends = np.iinfo(np.int64)
+    stream = numpy_stream(0, "class-keys")
+    factors = stream.integers(ends.min, ends.max, size=table.shape[1], endpoint=True)
+    return (table * torch.from_numpy(factors)).sum(-1).tolist()

@@ -121,29 +121,35 @@ def multiples(exchanges: Int[Tensor, "M C V"], steps: int) -> Int[Tensor, "N C V
 
 @dataclass(frozen=True, eq=False)
 class ClassMoves:
-    """All neighbours of classes of prompts with `steps` transitions."""
+    """All neighbours of classes of prompts with `steps` transitions.
+
+    A move adds a row of `changes`; where `starts` is not -1 that is the new first context, and the
+    path between the old ends is taken out. Slides have the numbers after those of `changes`.
+    """
 
     space: ContextSpace
-    steps: int
-    exchanges: Int[Tensor, "M C V"]
-    small: Int[Tensor, "N C V"]
+    changes: Int[Tensor, "M E"]
+    starts: Int[Tensor, "M"]
     paths: Int[Tensor, "C C E"]
 
     @classmethod
     def of(cls, space: ContextSpace, steps: int) -> ClassMoves:
-        exchanges = cycle_exchanges(space)
-        n = space.n_contexts
-        room = max(1, MOST_END_MOVES // n**2)
-        by_size = exchanges.abs().sum((1, 2)).argsort(stable=True)
-        small = exchanges[by_size[: room - 1]]
-        still = torch.zeros(1, n, space.vocab_size, dtype=torch.long)
-        return cls(
-            space,
-            steps,
-            torch.cat([multiples(exchanges, steps), substitutions(space)]).unique(dim=0),
-            torch.cat([still, small]),
-            _shortest_paths(space) if n**2 <= MOST_END_MOVES else torch.zeros(n, 0, 0).long(),
-        )
+        n, exchanges = space.n_contexts, cycle_exchanges(space)
+        inner = torch.cat([multiples(exchanges, steps), substitutions(space)]).unique(dim=0)
+        changes, starts = [inner.flatten(1)], [torch.full((len(inner),), -1)]
+        paths = inner.new_zeros(0, 0, n * space.vocab_size)
+        if space.order > 0 and n**2 <= MOST_END_MOVES:
+            paths = _shortest_paths(space)
+            by_size = exchanges.abs().sum((1, 2)).argsort(stable=True)
+            small = exchanges[by_size[: MOST_END_MOVES // n**2 - 1]].flatten(1)
+            small = torch.cat([torch.zeros_like(paths[0, :1]), small])
+            changes.append((paths[:, :, None] + small).flatten(0, 2))
+            starts.append(torch.arange(n).repeat_interleave(n * len(small)))
+        return cls(space, torch.cat(changes), torch.cat(starts), paths)
+
+    @property
+    def size(self) -> int:
+        return len(self.changes) + 2 * self.space.vocab_size**2
 
     def rows_of(self, prompts: Int[Tensor, "K m"]) -> Int[Tensor, "K D"]:
         """The classes of prompts."""
@@ -158,56 +164,54 @@ class ClassMoves:
         counts, first = rows[:, :-1].unflatten(1, (self.space.n_contexts, -1)), rows[:, -1]
         return counts, first, last_context(self.space, counts, first)
 
-    def __call__(self, rows: Int[Tensor, "K D"]) -> tuple[Int[Tensor, "N D"], Int[Tensor, "N"]]:
-        """Neighbours of every class and whose they are; walks all of them."""
-        neighbours, owners = [], []
-        for owner, row in enumerate(rows):
-            counts, first, last = self.parts_of(row[None])
-            found = [
-                _rows(counts + self.exchanges, first),
-                self._other_ends(counts[0], int(first), int(last)),
-                self._slides(counts[0], int(first), int(last)),
-            ]
-            own = torch.cat(found)
-            own = own[(own >= 0).all(-1)].unique(dim=0)
-            tables, starts, _ = self.parts_of(own)
-            own = own[in_one_piece(self.space, tables, starts)]
-            neighbours.append(own)
-            owners.append(torch.full((len(own),), owner))
-        return torch.cat(neighbours), torch.cat(owners)
+    def __call__(
+        self, rows: Int[Tensor, "K D"], moves: Int[Tensor, "n"] | None = None
+    ) -> tuple[Int[Tensor, "N D"], Int[Tensor, "N"]]:
+        """Neighbours of every class, by all moves or some, and whose they are; all are walks."""
+        if moves is None:
+            moves = torch.arange(self.size)
+        plain = moves < len(self.changes)
+        found = torch.cat(
+            [
+                self._changed(rows, moves[plain]),
+                self._slid(rows, moves[~plain] - len(self.changes)),
+            ],
+            1,
+        )
+        possible = (found >= 0).all(-1)
+        owners, found = possible.nonzero()[:, 0], found[possible]
+        counts, first, _ = self.parts_of(found)
+        whole = in_one_piece(self.space, counts, first)
+        return found[whole], owners[whole]
 
-    def _other_ends(self, counts: Int[Tensor, "C V"], first: int, last: int) -> Int[Tensor, "N D"]:
-        """Every pair of ends, by the paths of `order` steps between them."""
-        if self.paths.shape[1] == 0 or self.space.order == 0:
-            return torch.zeros(0, counts.numel() + 1, dtype=torch.long)
-        change = self.paths - self.paths[first, last]
-        tables = (counts.flatten() + change)[:, :, None] + self.small.flatten(1)
-        starts = torch.arange(self.space.n_contexts)[:, None, None, None]
-        starts = starts.expand(*tables.shape[:-1], 1)
-        return torch.cat([tables, starts], -1).flatten(0, 2)
+    def _changed(self, rows: Int[Tensor, "K D"], moves: Int[Tensor, "n"]) -> Int[Tensor, "K n D"]:
+        _, first, last = self.parts_of(rows)
+        found = rows[:, None].repeat(1, len(moves), 1)
+        found[..., :-1] += self.changes[moves]
+        starts = self.starts[moves]
+        ends = (starts >= 0).nonzero()[:, 0]
+        if len(ends):
+            found[:, ends, :-1] -= self.paths[first, last][:, None]
+            found[:, ends, -1] = starts[ends]
+        return found
 
-    def _slides(self, counts: Int[Tensor, "C V"], first: int, last: int) -> Int[Tensor, "N D"]:
+    def _slid(self, rows: Int[Tensor, "K D"], moves: Int[Tensor, "n"]) -> Int[Tensor, "K n D"]:
+        """The first edge dropped and one appended, or the last dropped and one put before."""
         space, vocab = self.space, self.space.vocab_size
-        rows = []
-        for dropped in range(vocab):  # from the front; one appended at the end
-            for added in range(vocab):
-                table = counts.clone()
-                table[first, dropped] -= 1
-                table[last, added] += 1
-                rows.append(_rows(table[None], space.next_context[first, dropped][None]))
-        before_last, before_first = space.incoming[last], space.incoming[first]
-        for dropped in before_last.tolist():  # from the end; one put before the front
-            for added in before_first.tolist():
-                flat = counts.flatten().clone()
-                flat[dropped] -= 1
-                flat[added] += 1
-                start = torch.tensor([added // vocab])
-                rows.append(torch.cat([flat[None], start[:, None]], -1))
-        return torch.cat(rows)
-
-
-def _rows(counts: Int[Tensor, "K C V"], first: Int[Tensor, "#K"]) -> Int[Tensor, "K D"]:
-    return torch.cat([counts.flatten(1), first.expand(len(counts))[:, None]], -1)
+        _, first, last = self.parts_of(rows)
+        one, other = moves // vocab % vocab, moves % vocab
+        onwards = moves < vocab**2
+        ahead, behind = first[:, None] * vocab + one, last[:, None] * vocab + other
+        before_last, before_first = space.incoming[last][:, one], space.incoming[first][:, other]
+        dropped = torch.where(onwards, ahead, before_last)
+        added = torch.where(onwards, behind, before_first)
+        found = rows[:, None].repeat(1, len(moves), 1)
+        step = torch.ones_like(dropped)[..., None]
+        found.scatter_add_(-1, dropped[..., None], -step).scatter_add_(-1, added[..., None], step)
+        found[..., -1] = torch.where(
+            onwards, space.next_context.flatten()[dropped], before_first // vocab
+        )
+        return found
 
 
 def _shortest_paths(space: ContextSpace) -> Int[Tensor, "C C E"]:

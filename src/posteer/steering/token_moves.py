@@ -7,7 +7,7 @@ not say which of its prompts may be used, so a search has to hold prompts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,48 +16,49 @@ from torch import Tensor
 from posteer.shapes import Bool, Int
 
 MOST_PAIRS = 4096
-"""Changes of two tokens tried from one prompt; past it, as many drawn at random."""
+"""Changes of two tokens; where there are more, as many drawn at random."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenMoves:
     """All prompts one token away, and those two tokens away.
 
-    `mask` says which tokens a position may hold, `parts_of` what a scorer is told of prompts:
-    counts, first and last contexts.
+    `parts_of` is what a scorer is told of prompts: counts, first and last contexts. A move sets two
+    positions to two tokens, a change of one token being made twice.
     """
 
     parts_of: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-    mask: Bool[Tensor, "m V"]
-    stream: np.random.Generator
-    singles: Int[Tensor, "S 2"] = field(init=False)
+    changes: Int[Tensor, "M 2 2"]
 
-    def __post_init__(self) -> None:
-        # every (position, token) that is allowed
-        object.__setattr__(self, "singles", self.mask.nonzero())
+    @classmethod
+    def of(
+        cls,
+        parts_of: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
+        mask: Bool[Tensor, "m V"],
+        stream: np.random.Generator,
+    ) -> TokenMoves:
+        """`mask` says which tokens a position may hold."""
+        singles = mask.nonzero()
+        n = len(singles)
+        if n**2 <= 2 * MOST_PAIRS:
+            pairs = torch.combinations(torch.arange(n), with_replacement=True)
+        else:
+            same = torch.arange(n)[:, None].expand(-1, 2)
+            drawn = torch.from_numpy(stream.integers(0, n, size=(MOST_PAIRS, 2)))
+            pairs = torch.cat([same, drawn])
+        return cls(parts_of, singles[pairs])
 
-    def __call__(self, rows: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "N m"], Int[Tensor, "N"]]:
-        """Neighbours of every prompt and whose they are."""
-        n = len(self.singles)
-        pairs = torch.combinations(torch.arange(n)) if n**2 <= 2 * MOST_PAIRS else self._drawn(n)
-        first, second = self.singles[pairs[:, 0]], self.singles[pairs[:, 1]]
-        neighbours, owners = [], []
-        for owner, prompt in enumerate(rows):
-            one = _changed(prompt, self.singles)
-            two = prompt.repeat(len(pairs), 1)
-            index = torch.arange(len(pairs))
-            two[index, first[:, 0]] = first[:, 1]
-            two[index, second[:, 0]] = second[:, 1]
-            own = torch.cat([one, two]).unique(dim=0)
-            neighbours.append(own)
-            owners.append(torch.full((len(own),), owner))
-        return torch.cat(neighbours), torch.cat(owners)
+    @property
+    def size(self) -> int:
+        return len(self.changes)
 
-    def _drawn(self, n: int) -> Int[Tensor, "P 2"]:
-        return torch.from_numpy(self.stream.integers(0, n, size=(MOST_PAIRS, 2)))
-
-
-def _changed(prompt: Int[Tensor, "m"], changes: Int[Tensor, "S 2"]) -> Int[Tensor, "S m"]:
-    rows = prompt.repeat(len(changes), 1)
-    rows[torch.arange(len(changes)), changes[:, 0]] = changes[:, 1]
-    return rows
+    def __call__(
+        self, rows: Int[Tensor, "K m"], moves: Int[Tensor, "n"] | None = None
+    ) -> tuple[Int[Tensor, "N m"], Int[Tensor, "N"]]:
+        """Neighbours of every prompt, all or by some moves, and whose they are."""
+        changes = self.changes if moves is None else self.changes[moves]
+        index = torch.arange(len(changes))
+        found = rows[:, None].repeat(1, len(changes), 1)
+        for change in changes.unbind(1):
+            found[:, index, change[:, 0]] = change[:, 1]
+        return found.flatten(0, 1), torch.arange(len(rows)).repeat_interleave(len(changes))

@@ -6,8 +6,9 @@ Rows with pseudo-counts `a` emit a continuation that uses edge e `k_e` times and
     prod_e a_e (a_e + 1) .. (a_e + k_e - 1)  /  prod_c A_c (A_c + 1) .. (A_c + n_c - 1),
 
 A being the row sums: nothing but its counts matters. So continuations are merged into classes of
-equal counts as they grow, together with the state of the utility's automaton, and what is left is a
-weight for each class. A million continuations of twenty coin-like tokens make 211 classes.
+equal counts as they grow, together with the state of the utility's automaton. A million
+continuations of twenty coin-like tokens make 211 classes. The probability of a class is that of any
+shorter one it grew from times one ratio (a_e + k_e) / (A_c + n_c), and few ratios are distinct.
 """
 
 from __future__ import annotations
@@ -25,30 +26,47 @@ from posteer.shapes import Bool, Float, Int
 from posteer.utilities.base import FiniteStateForm, Utility, all_sequences
 
 MOST_CLASSES = 2**16
-NUMBERS_AT_ONCE = 2**22
+MOST_COUNTS = 2**26
+"""Counts of classes that are grown at a time, before equal ones are merged."""
+
+NUMBERS_AT_ONCE = 2**19
 
 
 @dataclass(frozen=True, eq=False)
 class ContinuationClasses:
-    """Classes of continuations from one context, and the sum of the utility over each.
+    """Classes of continuations from one context, each a token longer than some shorter class.
 
-    Row u of `factors` holds 1 for each factor of the class's numerator and -1 for each of its
-    denominator; its column says that factor's urn entry (`entry`, edges and then row sums) and how
-    often it was drawn before (`drawn`).
+    Ratio r is that of entry `edge[r]` of an urn, drawn `drawn[r]` times before, to its row sum
+    `row[r]`, drawn `visits[r]` times before. A step names the parent of each class of one length
+    and the ratio that leads from there; `last` holds the utility, summed over each whole class, at
+    its parent and its ratio.
     """
 
-    weight: Float[Tensor, "U"]
-    entry: Int[Tensor, "D"]
-    drawn: Int[Tensor, "D"]
-    factors: Tensor
+    edge: Int[Tensor, "R"]
+    drawn: Int[Tensor, "R"]
+    row: Int[Tensor, "R"]
+    visits: Int[Tensor, "R"]
+    steps: list[tuple[Tensor, Tensor]]
+    last: Tensor
 
-    def means(self, urns: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
-        """Mean utility under urns given by their edges' pseudo-counts and then their row sums."""
-        parts = []
-        for some in urns.split(max(1, NUMBERS_AT_ONCE // max(len(self.weight), len(self.entry)))):
-            logs = (some[:, self.entry] + self.drawn).log().T.contiguous()
-            parts.append(self.weight @ torch.sparse.mm(self.factors, logs).exp_())
-        return torch.cat(parts)
+    def __len__(self) -> int:
+        return self.last.values().numel()
+
+    def means(self, urns: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
+        """Mean utility under urns given by their pseudo-counts."""
+        edges = urns.flatten(1).T.contiguous()
+        rows = urns.sum(-1).T.contiguous()
+        at_once = max(1, NUMBERS_AT_ONCE // max(len(self.edge), self.last.shape[0]))
+        parts = zip(edges.split(at_once, 1), rows.split(at_once, 1), strict=True)
+        return torch.cat([self._means(*part) for part in parts])
+
+    def _means(self, edges: Float[Tensor, "E B"], rows: Float[Tensor, "C B"]) -> Float[Tensor, "B"]:
+        ratios = edges[self.edge] + self.drawn[:, None]
+        ratios /= rows[self.row] + self.visits[:, None]
+        chance = torch.ones_like(edges[:1])
+        for parent, ratio in self.steps:
+            chance = chance[parent].mul_(ratios[ratio])
+        return torch.sparse.mm(self.last, ratios).mul_(chance).sum(0)
 
 
 class UrnMeans:
@@ -84,21 +102,21 @@ class UrnMeans:
             )
             assert classes is not None
             rows = (last == start).nonzero()[:, 0]
-            own = pseudo_counts[rows]
-            urns = torch.cat([own.flatten(2), own.sum(-1)], -1)
-            means[rows] = classes.means(urns.flatten(0, 1)).view(len(rows), -1)
+            means[rows] = classes.means(pseudo_counts[rows].flatten(0, 1)).view(len(rows), -1)
         return means
 
 
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    """Beginnings of continuations, merged: `paths` of them, which have `earned` so much in all."""
+    """Beginnings of continuations, merged: `paths` of them, which have `earned` so much in all, and
+    of which one is a token more than the shorter node `parent`."""
 
     context: Int[Tensor, "n"]
     state: Int[Tensor, "n"]
     counts: Int[Tensor, "n E"]
     paths: Float[Tensor, "n"]
     earned: Float[Tensor, "n"]
+    parent: Int[Tensor, "n"]
 
     def select(self, kept: Bool[Tensor, "n"]) -> _Nodes:
         """Those that matter; one stays if none does."""
@@ -109,18 +127,21 @@ class _Nodes:
             self.counts[rows],
             self.paths[rows],
             self.earned[rows],
+            self.parent[rows],
         )
 
     def merged(self) -> _Nodes:
         key = torch.cat([self.context[:, None], self.state[:, None], self.counts], 1)
         distinct, index = key.unique(dim=0, return_inverse=True)
         nothing = self.paths.new_zeros(len(distinct))
+        parent = self.parent.new_zeros(len(distinct))
         return _Nodes(
             distinct[:, 0],
             distinct[:, 1],
             distinct[:, 2:],
             nothing.index_add(0, index, self.paths),
             nothing.index_add(0, index, self.earned),
+            parent.scatter_reduce(0, index, self.parent, "amin", include_self=False),
         )
 
 
@@ -139,12 +160,16 @@ def _classes(
         torch.zeros(1, n_edges, dtype=torch.long),
         one,
         0 * one,
+        torch.zeros(1, dtype=torch.long),
     )
+    grown = [nodes]
     for _ in range(horizon):
         token = torch.arange(vocab).repeat(len(nodes.paths))
         parent = torch.arange(len(nodes.paths)).repeat_interleave(vocab)
         context, state, paths = nodes.context[parent], nodes.state[parent], nodes.paths[parent]
         edge = context % space.n_contexts * vocab + token
+        if len(edge) * n_edges > MOST_COUNTS:
+            return None
         counts = nodes.counts[parent]
         counts[torch.arange(len(edge)), edge] += 1
         earned, state_after = nodes.earned[parent], state * vocab + token  # the token tree
@@ -153,11 +178,12 @@ def _classes(
             earned = earned + paths * reward[state, context % reward.shape[1], token]
             state_after = form.step[state, token]
         after = wide.next_context[context, token]
-        nodes = _Nodes(after, state_after, counts, paths, earned)
+        nodes = _Nodes(after, state_after, counts, paths, earned, parent)
         if hopeful is not None:
             nodes = nodes.select((earned != 0) | hopeful[state_after]).merged()
         if len(nodes.paths) > MOST_CLASSES:
             return None
+        grown.append(nodes)
     if form is None:
         ends = torch.full((vocab**horizon,), start % vocab**utility.order)
         final = utility(all_sequences(vocab, horizon), ends).double()
@@ -165,11 +191,8 @@ def _classes(
         final = form.final
     earned = nodes.earned + nodes.paths * final[nodes.state]
     same = torch.zeros_like(nodes.state)
-    whole = _Nodes(same, same, nodes.counts, nodes.paths, earned).merged()
-    kept = whole.earned != 0
-    if not kept.any():
-        kept[0] = True
-    return _factored(space, whole.counts[kept], whole.earned[kept])
+    grown[-1] = _Nodes(same, same, nodes.counts, nodes.paths, earned, nodes.parent).merged()
+    return _linked(space, grown)
 
 
 def _hopeful(form: FiniteStateForm) -> Bool[Tensor, "S"]:
@@ -183,20 +206,29 @@ def _hopeful(form: FiniteStateForm) -> Bool[Tensor, "S"]:
         found = more
 
 
-def _factored(
-    space: ContextSpace, counts: Int[Tensor, "U E"], weight: Float[Tensor, "U"]
-) -> ContinuationClasses:
-    visits = counts.unflatten(1, (space.n_contexts, -1)).sum(-1)
-    powers = torch.cat([counts, visits], 1)
-    row, entry = powers.nonzero().T
-    power = powers[row, entry]
-    row, entry = row.repeat_interleave(power), entry.repeat_interleave(power)
-    first = power.cumsum(0) - power
-    drawn = torch.arange(len(row)) - first.repeat_interleave(power)
-    kinds, column = torch.stack([entry, drawn], 1).unique(dim=0, return_inverse=True)
-    sign = torch.where(entry < counts.shape[1], 1.0, -1.0).double()
-    shape = (len(counts), len(kinds))
+def _linked(space: ContextSpace, grown: list[_Nodes]) -> ContinuationClasses:
+    """The classes that earn anything and those they descend from, with the ratios between them."""
+    earns = grown[-1].earned != 0
+    if not earns.any():
+        earns[0] = True
+    kept = [earns.nonzero()[:, 0]]
+    parents, kinds = [], []
+    for shorter, longer in zip(grown[-2::-1], grown[:0:-1], strict=True):
+        ancestors, parent = longer.parent[kept[-1]].unique(return_inverse=True)
+        before = shorter.counts[longer.parent[kept[-1]]]
+        edge = (longer.counts[kept[-1]] - before).argmax(-1)
+        row = edge // space.vocab_size
+        drawn = before.gather(1, edge[:, None])[:, 0]
+        visits = before.unflatten(1, (space.n_contexts, -1)).sum(-1).gather(1, row[:, None])[:, 0]
+        parents.append(parent)
+        kinds.append(torch.stack([edge, drawn, row, visits]))
+        kept.append(ancestors)
+    table, column = torch.cat(kinds, 1).unique(dim=1, return_inverse=True)
+    ratios = column.split([len(parent) for parent in parents])
+    steps = list(zip(parents, ratios, strict=True))
+    shape, earned = (len(kept[1]), table.shape[1]), grown[-1].earned[kept[0]]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some versions remark that invariants go unchecked
-        factors = torch.sparse_coo_tensor(torch.stack([row, column]), sign, shape).coalesce()
-    return ContinuationClasses(weight, kinds[:, 0], kinds[:, 1], factors)
+        last = torch.sparse_coo_tensor(torch.stack(steps[0]), earned, shape).coalesce()
+    edge, drawn, row, visits = table
+    return ContinuationClasses(edge, drawn, row, visits, steps[:0:-1], last)

@@ -83,14 +83,13 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
     best = {tuple(key): float(value) for key, value in zip(keys.tolist(), values, strict=True)}
     expected = sorted(best.values(), reverse=True)[: len(answer.candidates)]
     found = estimate_from_bank(bank, goal, answer.candidates, 4)
-    if not search:
+    assert float(found[0]) == pytest.approx(expected[0], abs=1e-12)
+    assert len({tuple(row) for row in answer.candidates.tolist()}) == len(found)
+    if not search:  # candidates are prompts of the best classes, those near the best one first
         assert len(answer.candidates) == min(10, len(best))
-        assert found.tolist() == pytest.approx(expected, abs=1e-12)
+        for value in found.tolist():
+            assert min(abs(value - other) for other in expected) < 1e-12
         assert f"all {len(best):,} classes" in answer.certificate
-    else:
-        assert float(found[0]) == pytest.approx(expected[0], abs=1e-12)
-        assert found.tolist() == sorted(found.tolist(), reverse=True)
-        assert len({tuple(row) for row in answer.candidates.tolist()}) == len(found)
 
 
 def test_local_search_finds_the_enumerated_optimum_at_length_fifty():

@@ -151,6 +151,9 @@ class ConjugateFit(HardPromptPosterior):
         for rows in torch.arange(len(prompts.last)).split(max(1, 2**22 // prior.numel())):
             counts = prompts.counts[rows]
             means = urn_means(prior + counts[:, None], prompts.last[rows])
+            if len(prior) == len(fits):  # of one component each, whatever the evidence
+                parts.append(means)
+                continue
             weights = torch.stack([fit.component_log_evidence(counts) for fit in fits], 1)
             parts.append((weights.softmax(-1) * means.unflatten(1, weights.shape[1:])).sum(-1))
         return torch.cat(parts)

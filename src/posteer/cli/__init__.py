@@ -23,8 +23,8 @@ app = App(
 Model = Annotated[
     str,
     Parameter(
-        help="urn, beta-bernoulli (trained), a model folder, exact:urn, exact:beta-bernoulli, "
-        "exact:markov(vocab=3,order=2,concentration=0.5), exact:coins(0.2,0.7) or "
+        help="urn, beta-bernoulli, ternary, second-order (trained), a model folder, exact:urn, "
+        "exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), exact:coins(0.2,0.7) or "
         "exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
     ),
 ]

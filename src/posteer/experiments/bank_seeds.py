@@ -6,7 +6,7 @@
 
 With a model's shipped bank the search leaves nothing to chance, so runs of other seeds are the same
 runs. What chance there is lies in the bank: `run` asks for all targets at both lengths with
-`--verify 8`, with the shipped bank and with every bank of the folder.
+`--verify 8`, with both shipped banks and with every bank of the folder.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
     given = [load_bank(path) for path in sorted(folder.glob("*.safetensors"))]
     for name, targets in TARGETS.items():
         model = load(name)
-        shipped = shipped_bank(model.fingerprint)
-        assert shipped is not None
+        shipped = [shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out")]
         others = [bank for bank in given if bank.origin.fingerprint == model.fingerprint]
-        for bank in (shipped, *others):
+        for bank in (*filter(None, shipped), *others):
             for length in LENGTHS:
                 yield from _runs_of_bank(model, list(targets), bank, length)
 

@@ -26,7 +26,7 @@ PRINTED = 0.005
 
 @dataclass(frozen=True)
 class Beside:
-    """One cell: `auto`, the best mean of the five methods in our sweep, and the best published."""
+    """One cell: `auto`, the means of the five methods in our sweep, and the best published."""
 
     model: str
     target: str
@@ -35,11 +35,18 @@ class Beside:
     rank: float | None
     tokens: float
     optimum: float | None
-    ours: float
-    ours_by: str
+    by_method: dict[str, float]
     theirs: float
     theirs_by: str
     gcg_tokens: float
+
+    @property
+    def ours_by(self) -> str:
+        return max(self.by_method, key=self.by_method.__getitem__)
+
+    @property
+    def ours(self) -> float:
+        return self.by_method[self.ours_by]
 
     @property
     def behind_ours(self) -> bool:
@@ -70,7 +77,7 @@ def _beside(cell: Cell, paper: Cells, exact: float | None) -> Beside:
     ours = {m: paper.figure(k, "J") for m, k in keys.items()}
     known = {m: figure.value for m, figure in ours.items() if figure is not None}
     theirs = {m: published()[*k, "J"].value for m, k in keys.items()}
-    by, their_by = max(known, key=known.__getitem__), max(theirs, key=theirs.__getitem__)
+    their_by = max(theirs, key=theirs.__getitem__)
     ranked = [row["optimum"] for row in cell.rows if row["optimum"] is not None]
     ranks = cell.values("rank")
     gcg = paper.get(keys["gcg"])
@@ -82,8 +89,7 @@ def _beside(cell: Cell, paper: Cells, exact: float | None) -> Beside:
         max(ranks) if ranks else None,
         fmean(_spent(cell)),
         ranked[0] if ranked else exact,
-        known[by],
-        by,
+        known,
         theirs[their_by],
         their_by,
         0.0 if gcg is None else fmean(_spent(gcg)),
@@ -101,10 +107,7 @@ def summary(found: list[Beside]) -> list[str]:
         "| rank 1 | mean gain over the best of ours | largest | tokens a run | GCG's |",
         "|---" * 10 + "|",
     ]
-    groups: dict[tuple[str, int], list[Beside]] = defaultdict(list)
-    for one in found:
-        groups[one.model, one.length].append(one)
-    for (model, length), own in groups.items():
+    for (model, length), own in _grouped(found).items():
         gains = [one.value - one.ours for one in own]
         ranked = [one for one in own if one.rank is not None]
         first = f"{sum(one.rank == 1 for one in ranked)} of {len(ranked)}" if ranked else ""
@@ -115,6 +118,31 @@ def summary(found: list[Beside]) -> list[str]:
             f"| {fmean(o.gcg_tokens for o in own):,.0f} |"
         )
     return lines
+
+
+def shortfalls(found: list[Beside]) -> list[str]:
+    """How far the means of the five methods lie below `auto`."""
+    lines = [
+        "| method | model | m | cells within 1e-3 of auto | mean shortfall | largest |",
+        "|---" * 6 + "|",
+    ]
+    for method in METHODS:
+        for (model, length), own in _grouped(found).items():
+            gaps = {one.target: one.value - one.by_method[method] for one in own}
+            worst = max(gaps, key=gaps.__getitem__)
+            near = sum(gap < WITHIN for gap in gaps.values())
+            lines.append(
+                f"| {method} | {model} | {length} | {near} of {len(gaps)} "
+                f"| {fmean(gaps.values()):.3f} | {gaps[worst]:.3f} ({worst}) |"
+            )
+    return lines
+
+
+def _grouped(found: list[Beside]) -> dict[tuple[str, int], list[Beside]]:
+    groups: dict[tuple[str, int], list[Beside]] = defaultdict(list)
+    for one in found:
+        groups[one.model, one.length].append(one)
+    return groups
 
 
 def behind(found: list[Beside]) -> list[str]:
@@ -145,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--records", type=Path, default=Path("docs/records/paper.parquet"))
     given = parser.parse_args(arguments)
     found = cells_beside(Cells(read_rows(given.runs)), Cells(read_rows(given.records)))
-    print("\n".join([*summary(found), "", *behind(found)]))
+    print("\n".join([*summary(found), "", *shortfalls(found), "", *behind(found)]))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ Model = Annotated[
     str,
     Parameter(
         help="urn, beta-bernoulli, ternary, second-order (trained), a model folder, exact:urn, "
-        "exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), exact:coins(0.2,0.7) or "
-        "exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
+        "exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), "
+        "exact:coins(0.2,0.7) or exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
     ),
 ]
 UtilityName = Annotated[

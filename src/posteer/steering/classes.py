@@ -254,14 +254,15 @@ def _candidates(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
     """What a model should be asked about: classes that errors cannot tell from the best, then, in
     turn, other prompts of those classes, which a model may yet tell apart, then other classes.
 
-    Of a class the least prompt comes first, so that prompts of different classes begin alike.
+    The least prompt of the best class comes first; the others begin like it as far as they can.
     """
     errors = found.scores.standard_error
     doubt = NEAR * torch.hypot(errors[0], errors).nan_to_num(nan=torch.inf)
     is_near = found.scores.value[0] - found.scores.value <= doubt
     asked, wanted = ClassProblem.of(problem), len(found.prompts)
+    first = next(_alike(asked, found.prompts[0]))
     chosen: list[tuple[int, ...]] = []
-    alike = [_alike(asked, prompt) for prompt in found.prompts[is_near]]
+    alike = [_alike(asked, prompt, first) for prompt in found.prompts[is_near]]
     while alike and len(chosen) < wanted:
         for others in list(alike):
             prompt = next(others, None)
@@ -270,19 +271,23 @@ def _candidates(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
             elif len(chosen) < wanted:
                 chosen.append(prompt)
     farther = found.prompts[~is_near][: wanted - len(chosen)]
-    return torch.tensor(chosen + [next(_alike(asked, prompt)) for prompt in farther])
+    return torch.tensor(chosen + [next(_alike(asked, prompt, first)) for prompt in farther])
 
 
-def _alike(asked: ClassProblem, prompt: Int[Tensor, "m"]) -> Iterator[tuple[int, ...]]:
-    """Allowed prompts with the same counts and ends, in lexicographic order; or only this one where
-    none is found in time."""
+def _alike(
+    asked: ClassProblem, prompt: Int[Tensor, "m"], model: tuple[int, ...] = ()
+) -> Iterator[tuple[int, ...]]:
+    """Allowed prompts with the same counts and ends, those that begin like a `model` first; or only
+    this one where none is found in time."""
     ends, head, own = asked.ends, asked.head, tuple(prompt.tolist())
     walk = with_head(head, prompt[None])
     met = False
     if walk.shape[1] > ends.order:
         counts = count_transitions(ends, walk)[0].long()
         first = walk[0, : ends.order]
-        for tokens in islice(every_walk(ends, counts, int(ends.encode(first))), MOST_ALIKE):
+        like = (*head, *model)[ends.order :]
+        walks = every_walk(ends, counts, int(ends.encode(first)), like)
+        for tokens in islice(walks, MOST_ALIKE):
             found = torch.cat([first, torch.tensor(tokens)])[len(head) :]
             if asked.allowed is None or bool(asked.allowed.allows(found[None])):
                 met = True

@@ -6,7 +6,7 @@ an Eulerian path. Order 0 has one node with V loops, on which every count table 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -79,34 +79,41 @@ def eulerian_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -
     return tokens
 
 
-def every_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -> Iterator[list[int]]:
-    """All walks from `start` with these counts, in lexicographic order; neighbours in that order
-    begin alike.
+def every_walk(
+    space: ContextSpace, counts: Int[Tensor, "C V"], start: int, like: Sequence[int] = ()
+) -> Iterator[list[int]]:
+    """All walks from `start` with these counts: those that keep to the tokens `like` longest come
+    first, and else smaller tokens do.
 
     >>> space = ContextSpace(2, 1)
     >>> list(every_walk(space, torch.tensor([[1, 2], [1, 0]]), 0))
     [[0, 1, 0, 1], [1, 0, 0, 1]]
+    >>> next(every_walk(space, torch.tensor([[1, 2], [1, 0]]), 0, like=[1]))
+    [1, 0, 0, 1]
     """
     remaining, next_context = counts.tolist(), space.next_context.tolist()
     if not bool(may_be_walks(space, counts[None], torch.tensor([start]))):
         return
     total = int(counts.sum())
+
+    def choices() -> list[int]:
+        """What to try at this depth, last first."""
+        if len(tokens) == total:
+            return []
+        wanted = like[len(tokens)] if len(tokens) < len(like) else -1
+        return sorted(range(space.vocab_size), key=lambda token: (token != wanted, token))[::-1]
+
     tokens: list[int] = []
     contexts = [start]
-    untried = [0]  # at each depth, the least token not tried yet
+    untried = [choices()]
     while untried:
-        token = untried[-1]
-        if len(tokens) == total:
-            yield tokens.copy()
-            token = space.vocab_size
-        if token == space.vocab_size:  # nothing is left to try here: back up
+        if not untried[-1]:  # nothing is left to try here: back up
             untried.pop()
             if tokens:
                 contexts.pop()
                 remaining[contexts[-1]][tokens.pop()] += 1
             continue
-        untried[-1] += 1
-        here = contexts[-1]
+        token, here = untried[-1].pop(), contexts[-1]
         if remaining[here][token] == 0:
             continue
         remaining[here][token] -= 1
@@ -114,7 +121,9 @@ def every_walk(space: ContextSpace, counts: Int[Tensor, "C V"], start: int) -> I
         if remaining[here][token] or _all_reached(remaining, next_context, there):
             tokens.append(token)
             contexts.append(there)
-            untried.append(0)
+            untried.append(choices())
+            if len(tokens) == total:
+                yield tokens.copy()
         else:
             remaining[here][token] += 1
 

@@ -1,6 +1,7 @@
 """Banks inside the package: for each trained model one to tune on and one held out.
 
-`python -m posteer.experiments.shipped_banks` draws them again. A bank belongs to a model by its fingerprint, not by its name.
+`python -m posteer.experiments.shipped_banks` draws them again. A bank belongs to a model by its
+fingerprint, not by its name.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from posteer.allowed import open_allowed
 from posteer.automatic import choose_method
@@ -30,6 +31,9 @@ from posteer.verification import verify
 RECORDS = Path(__file__).parent.parent / "docs" / "records"
 
 
+LONG = {"length": 20}
+
+
 def chosen(model, goal, **more):
     metered = Metered(model if not isinstance(model, str) else open_model(model))
     goals = [open_goal(goal, metered.space)]
@@ -45,16 +49,16 @@ def fair(max_length=None):
 @pytest.mark.parametrize(
     ("model", "goal", "more", "method", "reason"),
     [
-        ("exact:urn", "dyck", {}, "classes-analytic", "known prior; classes few enough"),
+        ("exact:urn", "dyck", {}, "classes-analytic", "known prior"),
         ("urn", "dyck", {}, "classes", "latents it ships with"),
         ("exact:urn", "dyck", {"bank": "mine"}, "classes", "the bank given"),
-        ("exact:markov(vocab=4,order=2)", "dyck", {"length": 60}, "classes-analytic", "it climbs"),
-        ("urn", "forward-xent(sym-0.1)", {}, "gcg", "no expected utility, with gradients"),
-        ("exact:urn", "forward-xent(sym-0.1)", {}, "coordinate", "without gradients"),
+        ("urn", "forward-xent(sym-0.1)", {}, "exhaustive", "and there are 64 prompts"),
+        ("urn", "forward-xent(sym-0.1)", LONG, "gcg", "no expected utility, with gradients"),
+        ("exact:urn", "forward-xent(sym-0.1)", LONG, "coordinate", "without gradients"),
         (fair(), "dyck", {}, "classes", "by rolling it out (9,995,000 model tokens, once)"),
         (fair(), "dyck", {"budget": 1000}, "coordinate", "1,000 model tokens do not pay"),
         (fair(100), "dyck", {}, "classes(rollout-length=101)", "rolling it out (500,000 model"),
-        (fair(40), "dyck", {}, "coordinate", "reads 40 tokens, too few to roll out"),
+        (fair(40), "dyck", LONG, "coordinate", "reads 40 tokens, too few to roll out"),
     ],
 )
 def test_what_is_chosen_and_why(model, goal, more, method, reason):
@@ -78,7 +82,9 @@ def test_a_model_that_reads_little_is_rolled_out_as_far_as_it_goes():
 def test_the_choice_is_in_the_record():
     found = elicit("exact:urn", "dyck", length=6)
     assert found.method == "auto"
-    assert found.choice.startswith("classes-analytic: latents from its known prior")
+    assert found.choice == (
+        "classes-analytic: latents from its known prior; few enough classes to try all"
+    )
     assert found.estimator.startswith(("conjugate: k-hat", "importance: k-hat"))
     named = elicit("exact:urn", "dyck", length=6, method="classes-analytic(estimator=psis)")
     assert named.choice is None and named.estimator == "psis: as asked"
@@ -101,8 +107,39 @@ def test_the_model_has_the_last_word():
     assert found.cost["forward_tokens"] == tokens < 8 * (6 + 14)
     assert found.verified.startswith("best of 8 on the model itself")
     assert found.verified.endswith(f"{tokens} model tokens")
-    alone = replace(answer, candidates=answer.candidates[-1:])
-    assert verify(problem, alone, 8).verified is None, "one candidate leaves nothing to choose"
+    alone = verify(problem, replace(answer, candidates=answer.candidates[-1:]), 8)
+    assert alone.verified == "no: the method has one candidate"
+    assert torch.equal(alone.prompt, answer.prompt)
+
+
+def test_verify_asks_for_as_many_as_it_is_told_and_the_budget_pays():
+    many = elicit("exact:urn", "dyck", length=8, verify=30)
+    assert many.verified.startswith("best of 30 on the model itself")
+    few = elicit("exact:urn", "dyck", length=8, verify=30, max_model_tokens=3 * (8 + 14))
+    assert few.verified.startswith("best of 3 on") and few.cost["forward_tokens"] <= 66
+    none = elicit("exact:urn", "dyck", length=8, verify=30, max_model_tokens=40)
+    assert none.verified == "no: the budget does not pay for two candidates"
+    assert none.cost["forward_tokens"] == 0
+    for bad in ({"verify": -1}, {"verify": 1.5}, {"length": 2.5}):
+        with pytest.raises(InputError, match="expected"):
+            elicit("exact:urn", "dyck", **{"length": 5, **bad})
+
+
+def test_verify_past_enumeration_samples_and_says_so():
+    found = elicit("exact:urn", "dyck", length=5, horizon=18, verify=2)
+    assert "by sampling: " in found.verified and not found.exact
+
+
+def test_the_search_by_smc_is_no_certificate():
+    found = elicit(
+        "exact:urn", "dyck", length=5, method="classes-analytic(samples=300,estimator=smc)"
+    )
+    assert found.certificate is None and found.estimator.startswith("smc")
+
+
+def test_prompts_too_long_for_a_model_are_refused_before_any_work():
+    with pytest.raises(InputError, match="urn reads 1999 tokens"):
+        elicit("urn", "dyck", length=1998, horizon=4)
 
 
 def test_candidates_are_near_classes_then_their_other_prompts_then_farther_classes():
@@ -128,7 +165,10 @@ def test_verify_is_a_setting_of_auto_for_sweeps_and_refused_if_negative():
     assert found.cost["forward_tokens"] <= 3 * (5 + 14)
     with pytest.raises(InputError, match="verify -1"):
         elicit("exact:urn", "dyck", length=5, method="auto(verify=-1)")
-    assert elicit("exact:urn", "dyck", length=5, method="coordinate", verify=3).verified is None
+    assert (
+        elicit("exact:urn", "dyck", length=5, method="coordinate", verify=3).verified
+        == "no: the method has one candidate"
+    )
 
 
 def probes(space, length=8):

@@ -13,9 +13,11 @@ from posteer.latents.shipped import shipped_bank
 from posteer.models import Metered, unconditioned
 from posteer.objectives import ForwardCrossEntropy
 from posteer.problem import Answer, Problem, Progress
-from posteer.prompt_classes import ENUMERABLE_CLASSES
 from posteer.utilities import Utility
 from posteer.utilities.base import has_exact_mean
+
+FEW_PROMPTS = 256
+"""Prompts that are all tried where nothing but the model can tell them apart."""
 
 SHORTEST_ROLLOUT = 64
 """Tokens a model must be able to read for its rollouts to tell latents apart."""
@@ -34,6 +36,11 @@ class Auto:
     device: str | None = None
     verify: int = 0
     analytic: bool = False
+    candidates: int = 0
+
+    def with_candidates(self, n: int) -> Auto:
+        """The same, with at least so many candidates in its answers, if its choice has any."""
+        return replace(self, candidates=n)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         first = problems[0]
@@ -46,13 +53,18 @@ class Auto:
             first.max_model_tokens,
         )
         solver = self.open_method(name)
+        if hasattr(solver, "with_candidates"):
+            solver = solver.with_candidates(self.candidates)
         given: dict[str, Any] = {}
         if self.bank is not None:
             given = {"bank": self.bank, "allow_mismatch": self.allow_mismatch}
         if self.device is not None and hasattr(solver, "device"):
             given["device"] = self.device
         answers = (replace(solver, **given) if given else solver).solve(problems, progress)
-        return [replace(answer, choice=f"{name}: {reason}") for answer in answers]
+        return [
+            replace(answer, choice=f"{name}: {reason}{_how_far(name, answer)}")
+            for answer in answers
+        ]
 
 
 def choose_method(
@@ -67,7 +79,7 @@ def choose_method(
     vocab = model.space.vocab_size
     asked = next((goal for goal in goals if isinstance(goal, ForwardCrossEntropy)), None)
     if asked is not None:
-        return _search(model, horizon, f"{asked.name} is no expected utility")
+        return _search(model, length, horizon, budget, f"{asked.name} is no expected utility")
     base = unconditioned(model)
     room = math.inf if base.max_length is None else base.max_length + 1 - model.context_tokens
     draw = DrawPlan()
@@ -82,10 +94,16 @@ def choose_method(
     elif bank is not None or shipped:
         latents = "latents from the bank given" if bank is not None else "latents it ships with"
     elif rollout < SHORTEST_ROLLOUT:
-        return _search(model, horizon, f"it reads {base.max_length} tokens, too few to roll out")
+        return _search(
+            model,
+            length,
+            horizon,
+            budget,
+            f"it reads {base.max_length} tokens, too few to roll out",
+        )
     elif budget is not None and price > budget:
         reason = f"{budget:,} model tokens do not pay for a bank ({price:,})"
-        return _search(model, horizon, reason)
+        return _search(model, length, horizon, budget, reason)
     else:
         latents = f"latents by rolling it out ({price:,} model tokens, once)"
         settings = "" if rollout == draw.rollout_length else f"(rollout-length={rollout})"
@@ -96,24 +114,30 @@ def choose_method(
             f"ppt{suffix}{settings}",
             f"{inexact[0]} has no exact mean at horizon {horizon}; {latents}",
         )
-    return f"classes{suffix}{settings}", f"{latents}; {_size(model, length)}"
+    return f"classes{suffix}{settings}", latents
 
 
 def _exact(goal: Utility, vocab: int, horizon: int) -> bool:
     return has_exact_mean(goal, vocab, horizon)
 
 
-def _size(model: Metered, length: int) -> str:
-    """How many classes there are, roughly: counts on C V edges that a walk can make."""
-    space = model.space
-    free = space.n_contexts * (space.vocab_size - 1)
-    log_number = math.lgamma(length + free + 1) - math.lgamma(length + 1) - math.lgamma(free + 1)
-    few = log_number < math.log(ENUMERABLE_CLASSES)
-    return "classes few enough to try all" if few else "too many classes to try all, so it climbs"
+def _how_far(name: str, answer: Answer) -> str:
+    """Whether a search over classes could try them all."""
+    if not name.startswith("classes"):
+        return ""
+    tried_all = (answer.stop_reason or "").startswith("all")
+    return "; few enough classes to try all" if tried_all else "; it climbs: too many to try all"
 
 
-def _search(model: Metered, horizon: int, reason: str) -> tuple[str, str]:
-    enumerable = model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS
+def _search(
+    model: Metered, length: int, horizon: int, budget: int | None, reason: str
+) -> tuple[str, str]:
+    vocab = model.space.vocab_size
+    enumerable = vocab**horizon <= ENUMERABLE_CONTINUATIONS
+    n_prompts = vocab ** min(length, 64)
+    affordable = budget is None or n_prompts * model.tokens_of(length, horizon) <= budget
+    if n_prompts <= FEW_PROMPTS and enumerable and affordable:
+        return "exhaustive", f"{reason}, and there are {n_prompts:,} prompts"
     if model.gives_gradients and enumerable:
         return "gcg", f"{reason}, with gradients"
     return "coordinate", f"{reason}, without gradients"

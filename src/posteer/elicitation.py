@@ -245,6 +245,9 @@ def elicit_batch(
     progress: Progress | None = None,
 ) -> list[Elicitation]:
     """Any pairs of utility and seed on an opened model, as one batch; ascents on `device`."""
+    for name, number in (("length", length), ("horizon", horizon), ("verify", verify)):
+        require(isinstance(number, int), f"{name} {number}: expected a whole number")
+    require(verify >= 0, f"verify {verify}: expected at least 0")
     vocab_size = model.space.vocab_size
     metered = Metered(condition(model, parse_context(context, vocab_size)))
     conditions = open_allowed(allowed, vocab_size)
@@ -262,8 +265,10 @@ def elicit_batch(
         solver = replace(solver, device=device)
     with timed() as phases:
         started = time.perf_counter()
-        answers = solver.solve(problems, progress)
         most = max(verify, solver.verify) if isinstance(solver, Auto) else verify
+        if isinstance(solver, Auto | classes.ClassSearch):
+            solver = solver.with_candidates(most)
+        answers = solver.solve(problems, progress)
         answers = [verify_answer(*one, most) for one in zip(problems, answers, strict=True)]
         seconds = (time.perf_counter() - started) / len(problems)
         with phase("rank"):

@@ -57,6 +57,12 @@ class Problem:
             "expected more",
         )
         require(self.length >= 1, f"length {self.length}: expected at least 1")
+        longest = self.model.max_length
+        require(
+            longest is None or self.length + self.horizon - 1 <= longest,
+            f"length {self.length} and horizon {self.horizon}: {self.model.name} reads "
+            f"{longest} tokens, expected length + horizon at most {(longest or 0) + 1}",
+        )
         require(
             self.allowed is None or self.allowed.vocab_size == space.vocab_size,
             f"allowed prompts are over {self.allowed.vocab_size if self.allowed else 0} tokens: "

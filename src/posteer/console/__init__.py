@@ -68,7 +68,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
         name = "soft prefix" if error is None else "surrogate"
         spread = "" if error is None else f" ± {error:.4f}"
-        rows.add_row(name, f"{found.surrogate:.4f}{spread}{after}")
+        rows.add_row(name, f"{found.surrogate:.4f}{spread}{after}{_departure(found)}")
     if found.held_out_surrogate is not None:
         error = found.held_out_standard_error or 0.0
         rows.add_row("held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
@@ -126,7 +126,9 @@ def _rows_of_prompt(result: Elicitation | Judgement) -> Table:
     rows.add_row("expected utility", _utility_text(result))
     allowed = result.allowed if isinstance(result, Elicitation) else None
     which = "all prompts" if allowed is None else "allowed prompts"
-    rows.add_row("optimum", _optimum_text(result.expected_utility, result.optimum, which))
+    rows.add_row(
+        "optimum", _optimum_text(result.expected_utility, result.optimum, which, result.exact)
+    )
     rows.add_row("rank", _rank_text(result.rank, result.n_prompts))
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
@@ -152,11 +154,26 @@ def _utility_text(result: Elicitation | Judgement) -> str:
     return f"{result.expected_utility:.4f} ± {result.standard_error:.4f} (Monte Carlo)"
 
 
-def _optimum_text(value: float, optimum: float | None, which: str = "all prompts") -> str:
+def _optimum_text(
+    value: float, optimum: float | None, which: str = "all prompts", exact: bool = True
+) -> str:
+    if optimum is None and not exact:
+        return "unknown: J is sampled"
     if optimum is None:
         return "unknown: too many prompts to enumerate"
     gap = optimum - value
     return f"{optimum:.6f} over {which}" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
+
+
+def _departure(found: Elicitation) -> str:
+    """A warning where the model does not do what its latents say a hard prompt does."""
+    error, snapped = found.surrogate_standard_error, found.snapped_surrogate
+    if error is None or snapped is not None or not found.exact:
+        return ""
+    off = abs(found.expected_utility - (found.surrogate or 0.0))
+    if not off > 5 * error:
+        return ""
+    return f"\n[red]{off / error:.0f} standard errors off: the model is no such Bayes filter[/red]"
 
 
 def _rank_text(rank: int | None, n_prompts: int | None) -> str:

@@ -156,7 +156,8 @@ def behind(found: list[Beside]) -> list[str]:
         if one.behind_ours or one.behind_published or unranked:
             why = "unexplained"
             if not one.behind_ours and one.optimum is not None and one.theirs > one.optimum:
-                why = "published above the best prompt there is on our model"
+                whose = "there is on our model" if one.length == 6 else "of exact Bayes"
+                why = f"published above the best prompt {whose}"
             elif one.rank == 1 and not one.behind_ours:
                 why = "it is the best of all prompts on our model"
             lines.append(

@@ -77,6 +77,10 @@ class ClassSearch:
     search: SearchSettings = field(default_factory=SearchSettings)
     ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))
 
+    def with_candidates(self, n: int) -> ClassSearch:
+        """The same, with at least so many candidates in its answers."""
+        return replace(self, search=replace(self.search, keep=max(n, self.search.keep)))
+
     @property
     def latents(self) -> BankSource:
         """Where this method's latents come from."""
@@ -117,6 +121,8 @@ class ClassSearch:
         for index, (problem, one) in enumerate(zip(problems, asked, strict=True)):
             bank, held_out = banks[self.latents.key(problem)]
             estimators = known.setdefault(id(bank), Estimators(bank))
+            if progress is not None:
+                progress("choosing an estimator", index, len(problems))
             with phase("estimator"):
                 chosen = self._chosen(estimators, problem, one)
                 quick = estimators.to_search_with(chosen.name)
@@ -131,6 +137,8 @@ class ClassSearch:
                     enumerated[one.length, one.ends.order],
                     progress,
                 )
+                if progress is not None:
+                    progress("errors of the best", index, len(problems))
                 careful = estimators.named(chosen.name)
                 best = _with_errors(best, _scorer(estimators, careful, problem, one))
             other = None
@@ -227,7 +235,7 @@ def _answer(
         other = held_out(found.counts[:1], torch.zeros(1, dtype=torch.long), found.last[:1])
     error = float(found.scores.standard_error[0])
     certificate = None
-    if found.certificate is not None:
+    if found.certificate is not None and chosen.name != "smc":  # it scores the last few alone
         certificate = f"{found.certificate} ({chosen.name}), standard error {error:.4f}"
     ess = float(found.scores.ess_fraction[0])
     candidates = _candidates(problem, found)

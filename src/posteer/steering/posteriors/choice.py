@@ -117,7 +117,7 @@ class Estimators:
         fitted = self.conjugate.of_folded(utility, probes, horizon)
         ratio = float((fitted.standard_error / plain.standard_error).nanmedian())
         name = "conjugate" if ratio < 1 else "importance"
-        return Chosen(name, f"{weights}; {fits}; the fit errs {ratio:.2f} times as much")
+        return Chosen(name, f"{weights}; {fits}; the fit errs {ratio:.2g} times as much")
 
 
 class Automatic(HardPromptPosterior):

@@ -58,7 +58,7 @@ def fair(max_length=None):
         (fair(), "dyck", {}, "classes", "by rolling it out (9,995,000 model tokens, once)"),
         (fair(), "dyck", {"budget": 1000}, "coordinate", "1,000 model tokens do not pay"),
         (fair(100), "dyck", {}, "classes(rollout-length=101)", "rolling it out (500,000 model"),
-        (fair(40), "dyck", LONG, "coordinate", "reads 40 tokens, too few to roll out"),
+        (fair(40), "dyck", LONG, "coordinate", "40 tokens are left for it to read, too few"),
     ],
 )
 def test_what_is_chosen_and_why(model, goal, more, method, reason):

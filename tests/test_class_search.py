@@ -19,13 +19,14 @@ from posteer.models import Metered, open_model
 from posteer.problem import Problem
 from posteer.prompt_classes import ClassProblem
 from posteer.steering.class_search import (
+    BestClasses,
     SearchSettings,
     narrowed,
     random_prompts,
     search_classes,
     spread_prompts,
 )
-from posteer.steering.classes import ClassSearch
+from posteer.steering.classes import ClassSearch, _candidates
 from posteer.utilities import open_utility
 from posteer.utilities.base import all_sequences
 
@@ -297,3 +298,19 @@ def test_the_experiment_on_climbing_prints_its_tables(what, capsys, monkeypatch)
     rows = capsys.readouterr().out.splitlines()[2:]
     assert len(rows) == (3 if what == "banks" else 1)
     assert all(row.startswith("| vocab=2,order=1 | 8 |") for row in rows)
+
+
+def test_candidates_take_turns_among_classes_that_errors_cannot_tell_apart():
+    model = Metered(open_model("exact:beta-bernoulli"))
+    problem = Problem(model, open_utility("frequency(0.3)", model.space), 5, 4, 0)
+    prompts = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    value = torch.tensor([1.0, 0.98, 0.2, 0.1], dtype=torch.float64)
+    scores = HardScores.of("test", value, torch.full_like(value, 0.01))
+    nothing = torch.zeros(4, 1, 2, dtype=torch.long)
+    last = torch.zeros(4, dtype=torch.long)
+    found = BestClasses(prompts, nothing, last, scores, None, "", 4, [])
+    chosen = ["".join(map(str, row)) for row in _candidates(problem, found).tolist()]
+    assert chosen == ["00011", "00010", "00110", "00001"]
+    apart = replace(found, scores=HardScores.of("test", value, torch.full_like(value, 0.001)))
+    chosen = ["".join(map(str, row)) for row in _candidates(problem, apart).tolist()]
+    assert chosen == ["00011", "00110", "00101", "01010"]

@@ -63,7 +63,7 @@ def test_a_million_continuations_are_few_classes():
     """A uniform token each time: the urn's mean frequency follows from its pseudo-counts alone."""
     space = ContextSpace(2, 1)
     means = UrnMeans(open_utility("frequency(0.5)", space), space, 20)
-    assert means.possible
+    assert means.possible(torch.tensor([0, 1]))
     classes = means.classes(0)
     assert classes is not None and len(classes) <= 211
     certain = torch.full((1, 1, 2, 2), 1e12, dtype=torch.float64)  # coins that are fair for sure
@@ -76,7 +76,7 @@ def test_a_million_continuations_are_few_classes():
 def test_too_many_classes_are_refused():
     space = ContextSpace(8, 2)
     means = UrnMeans(open_utility("reverse-xent(dir-4)", space), space, 12)
-    assert not means.possible
+    assert not means.possible(torch.tensor([0]))
     with pytest.raises(InputError, match="too many classes"):
         means(torch.ones(1, 1, 64, 8, dtype=torch.float64), torch.tensor([0]))
 
@@ -85,3 +85,10 @@ def test_a_utility_that_is_never_earned():
     space = ContextSpace(2, 0)
     means = UrnMeans(open_utility(lambda y: 0.0 * y[0], space), space, 3)
     assert float(means(torch.ones(1, 1, 1, 2, dtype=torch.float64), torch.tensor([0]))) == 0.0
+
+
+def test_horizons_past_what_numbers_hold_are_refused():
+    """More continuations than the largest number: no sum over them would be one."""
+    space = ContextSpace(2, 0)
+    means = UrnMeans(open_utility("reverse-xent(tau-0.2)", space), space, 1040)
+    assert not means.possible(torch.tensor([0]))

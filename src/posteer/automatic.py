@@ -84,7 +84,7 @@ def choose_method(
     room = math.inf if base.max_length is None else base.max_length + 1 - model.context_tokens
     draw = DrawPlan()
     rollout = int(min(draw.rollout_length, room))
-    price = draw.n_samples * (rollout - 1)
+    price = draw.n_samples * (model.context_tokens + rollout - 1)
     shipped = shipped_bank(base.fingerprint) is not None
     known = model.process is not None
     analytic = not (bank is not None or shipped) and known
@@ -99,7 +99,7 @@ def choose_method(
             length,
             horizon,
             budget,
-            f"it reads {base.max_length} tokens, too few to roll out",
+            f"{rollout - 1} tokens are left for it to read, too few to roll out",
         )
     elif budget is not None and price > budget:
         reason = f"{budget:,} model tokens do not pay for a bank ({price:,})"

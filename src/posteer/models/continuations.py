@@ -15,7 +15,7 @@ from torch import Tensor
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.conditioned import context_of
 from posteer.models.memory import free_cached, is_out_of_memory
-from posteer.models.tree import tree_size
+from posteer.models.tree import distinct_beginnings, tree_size
 from posteer.shapes import Float, Int
 
 NODES_IN_ONE_PASS = 256
@@ -24,7 +24,7 @@ NODES_IN_ONE_PASS = 256
 TOKENS_AT_ONCE = 2**15
 """Tokens in one such pass: activations of a hundred megabytes or so."""
 
-NODES_OF_ONE_TREE = 4096
+NODES_OF_ONE_TREE = 2048
 """Tokens of several prompts and their continuations up to which they are read behind one mask."""
 
 LEAVES_AT_ONCE = 2**20
@@ -83,10 +83,10 @@ def shared_laws(
 ) -> Float[Tensor, "B Y"]:
     """As `continuation_laws`, what prompts begin with in common being read once."""
     inner = model.inner if isinstance(model, Metered) else model
-    below = tree_size(model.space.vocab_size, horizon)
-    size = len(context_of(model)) + len(prompts) * (prompts.shape[1] + below)
+    vocab = model.space.vocab_size
     if hasattr(inner, "shared_log_probs"):
-        if size > NODES_OF_ONE_TREE:
+        beginnings = len(context_of(model)) + len(distinct_beginnings(prompts))
+        if beginnings + len(prompts) * tree_size(vocab, horizon) > NODES_OF_ONE_TREE:
             return continuation_laws(model, prompts, horizon)
         law: Tensor = model.shared_log_probs(prompts, horizon)  # type: ignore[attr-defined]
         return law.double().cpu()
@@ -95,8 +95,12 @@ def shared_laws(
     for tokens in distinct.unbind(-1):
         step, node = torch.stack([node, tokens], -1).unique(dim=0, return_inverse=True)
         _, state = model.advance(state.select(step[:, 0]), step[:, 1])
-    laws = laws_by_levels(model, state.select(node), len(distinct), horizon)
-    return laws.double().cpu()[where]
+    limit = min(model.batch_limit(prompts.shape[1] + horizon), LEAVES_AT_ONCE)
+    laws = [
+        laws_by_levels(model, state.select(part), len(part), horizon).double().cpu()
+        for part in node.split(max(1, limit // vocab ** (horizon - 1)))
+    ]
+    return torch.cat(laws)[where]
 
 
 def laws_by_levels(

@@ -290,7 +290,8 @@ def _alike(
     ends, head, own = asked.ends, asked.head, tuple(prompt.tolist())
     walk = with_head(head, prompt[None])
     met = False
-    if walk.shape[1] > ends.order:
+    counts_tell = asked.allowed is None or asked.decided  # else most prompts of a class may be bad
+    if walk.shape[1] > ends.order and counts_tell:
         counts = count_transitions(ends, walk)[0].long()
         first = walk[0, : ends.order]
         like = (*head, *model)[ends.order :]

@@ -30,6 +30,9 @@ Description = tuple[Tensor, Tensor, Tensor]
 CHUNK_ELEMENTS = 2**24
 """Counts (classes x edges) that are in memory at a time."""
 
+AT_ONCE = 2**24
+"""Numbers of neighbouring rows that are in memory at a time."""
+
 SHARE = 4096
 """The least number of moves tried from a row in one round, if there are as many."""
 
@@ -82,7 +85,7 @@ def climb(
 
     `history` holds, round by round, the best value so far, the classes newly scored and the time.
     """
-    known = _Known(describe, scorer, violations)
+    known = _Known(describe, scorer, violations, keep)
     shares = _dealt(neighbourhood.size, share, stream)
     current = starts.unique(dim=0)
     standing = known.standing(current)
@@ -92,8 +95,11 @@ def climb(
         if len(current) == 0:
             break
         before = len(known.values)
-        rows, owners = neighbourhood(current, shares[done % len(shares)])
-        reached = known.standing(rows)
+        near = [
+            _best_neighbours(neighbourhood, known, current, moves)
+            for moves in shares[done % len(shares)].split(max(1, AT_ONCE // current.numel()))
+        ]
+        rows, reached, owners = (torch.cat(parts) for parts in zip(*near, strict=True))
         best = _best_of_each(reached, owners)
         best = best[_better(reached[best], standing[owners[best]])]
         moved = owners[best]
@@ -106,8 +112,18 @@ def climb(
         history.append((known.best, len(known.values) - before, seconds))
         if report is not None:
             report(len(history), max_rounds)
-    rows, values = known.top(keep, starts.shape[1])
-    return Climb(rows, values, len(current) == 0, len(known.values), history)
+    finished = len(current) == 0
+    return Climb(*known.top(starts.shape[1]), finished, len(known.values), history)
+
+
+def _best_neighbours(
+    neighbourhood: Neighbourhood, known: _Known, rows: Tensor, moves: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row the best neighbour by some moves: itself, its standing and whose it is."""
+    near, owners = neighbourhood(rows, moves)
+    reached = known.standing(near)
+    best = _best_of_each(reached, owners)
+    return near[best], reached[best], owners[best]
 
 
 def _dealt(size: int, least: int, stream: np.random.Generator) -> list[Tensor]:
@@ -145,11 +161,16 @@ class _Known:
         describe: Callable[[Tensor], Description],
         scorer: HardScorer,
         violations: Callable[[Tensor], Tensor] | None,
+        keep: int,
     ) -> None:
         self.describe, self.scorer, self.violations = describe, scorer, violations
         self.values: dict[int, float] = {}
-        self.rows: list[Tensor] = []  # one for each value, in their order
-        self.best = -torch.inf
+        self.keep = keep
+        self.leaders: tuple[Tensor, Tensor] | None = None  # the best rows and their values
+
+    @property
+    def best(self) -> float:
+        return -torch.inf if self.leaders is None else float(self.leaders[1][0])
 
     def standing(self, rows: Int[Tensor, "N D"]) -> Float[Tensor, "N 2"]:
         """(minus the violations, the value) of each row: larger is better.
@@ -179,16 +200,23 @@ class _Known:
             index = torch.tensor(list(fresh.values()))
             scores = self.scorer(counts[index], first[index], last[index]).value
             self.values.update(zip(fresh, scores.tolist(), strict=True))
-            self.rows.append(rows[index])
-            self.best = max(self.best, float(scores.max()))
+            self._lead(rows[index], scores)
         return torch.tensor([self.values[key] for key in keys], dtype=torch.float64)
 
-    def top(self, keep: int, width: int) -> tuple[Tensor, Tensor]:
-        values = torch.tensor(list(self.values.values()), dtype=torch.float64)
-        rows = torch.cat([torch.zeros(0, width, dtype=torch.long), *self.rows])
-        best = values.argsort(descending=True, stable=True)[:keep]
-        best = best[values[best] > -torch.inf]
-        return rows[best], values[best]
+    def _lead(self, rows: Int[Tensor, "N D"], values: Float[Tensor, "N"]) -> None:
+        if self.leaders is not None:
+            rows = torch.cat([self.leaders[0], rows])
+            values = torch.cat([self.leaders[1], values])
+        best = values.argsort(descending=True, stable=True)[: self.keep]
+        self.leaders = rows[best], values[best]
+
+    def top(self, width: int) -> tuple[Tensor, Tensor]:
+        """The best rows that are possible, and their values."""
+        if self.leaders is None:
+            return torch.zeros(0, width, dtype=torch.long), torch.zeros(0, dtype=torch.float64)
+        rows, values = self.leaders
+        possible = values > -torch.inf
+        return rows[possible], values[possible]
 
 
 def _keys(counts: Int[Tensor, "N C V"], last: Int[Tensor, "N"]) -> list[int]:

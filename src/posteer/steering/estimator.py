@@ -154,9 +154,10 @@ def estimate(
     surrogate = (weights * integrand.of_prompts).sum(-1)
     centred = weights * (integrand.of_prompts - surrogate[:, None])
     through_start: Tensor | float = 0.0
-    if logs is None:
+    if tilt == "linear":
         covariance = torch.einsum("bl,bcvl->bcv", centred, score)
     else:
+        assert logs is not None
         covariance, through_start = logs.weighted_score(space, prompt, steps, centred)
     mean_of_contexts = torch.einsum("bl,bcl->bc", weights, integrand.of_contexts)
     through_last, initial_gradient = _last_context_gradients(space, prompt, mean_of_contexts, steps)

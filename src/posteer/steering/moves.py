@@ -94,7 +94,8 @@ def cycle_exchanges(space: ContextSpace, most: int = MOST_EXCHANGES) -> Int[Tens
 def substitutions(space: ContextSpace) -> Int[Tensor, "M C V"]:
     """Changes of counts by which one token with `order` others on both sides becomes another.
 
-    With them, no prompt of a local optimum can be improved by changing one of its inner tokens.
+    With them, no prompt of a local optimum can be improved by changing one of its inner tokens;
+    there are none where they would be too many.
     """
     vocab, width = space.vocab_size, 2 * space.order + 1
     if vocab**width * (vocab - 1) > MOST_SUBSTITUTIONS:

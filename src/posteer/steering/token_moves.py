@@ -1,4 +1,4 @@
-"""Moves between prompts themselves: one token changed, or two.
+"""Moves between prompts themselves: one token changed, or two, of many pairs some.
 
 Where positions matter, or a prompt is refused by rules that its counts do not show, a class does
 not say which of its prompts may be used, so a search has to hold prompts.

@@ -94,6 +94,8 @@ def every_walk(
     remaining, next_context = counts.tolist(), space.next_context.tolist()
     if not bool(may_be_walks(space, counts[None], torch.tensor([start]))):
         return
+    if not _all_reached(remaining, next_context, start):
+        return
     total = int(counts.sum())
 
     def choices() -> list[int]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -77,10 +76,10 @@ class UrnMeans:
         self.wide = ContextSpace(space.vocab_size, max(space.order, utility.order))
         self._known: dict[int, ContinuationClasses | None] = {}
 
-    @cached_property
-    def possible(self) -> bool:
-        """Whether the classes from every context are few enough."""
-        return all(self.classes(start) is not None for start in range(self.wide.n_contexts))
+    def possible(self, last: Int[Tensor, "K"]) -> bool:
+        """Whether the classes from these contexts, of `wide` or wider, are few enough."""
+        starts = (last % self.wide.n_contexts).unique().tolist()
+        return all(self.classes(start) is not None for start in starts)
 
     def classes(self, start: int) -> ContinuationClasses | None:
         """Those that follow a context of `wide`; None if they are too many."""
@@ -181,7 +180,8 @@ def _classes(
         nodes = _Nodes(after, state_after, counts, paths, earned, parent)
         if hopeful is not None:
             nodes = nodes.select((earned != 0) | hopeful[state_after]).merged()
-        if len(nodes.paths) > MOST_CLASSES:
+        overflown = not bool((nodes.paths.isfinite() & nodes.earned.isfinite()).all())
+        if overflown or len(nodes.paths) > MOST_CLASSES:
             return None
         grown.append(nodes)
     if form is None:

@@ -119,7 +119,7 @@ class ConjugateFit(HardPromptPosterior):
         return PriorDensity(self.mixture, tuple(self.replicates))
 
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        if self.urn_means(utility, horizon).possible:
+        if self.urn_means(utility, horizon).possible(prompts.last):
             value, error = self._by_urns(utility, prompts, horizon)
         else:
             value, error = self._by_draws(utility, prompts, horizon)

@@ -161,7 +161,7 @@ def test_candidates_are_near_classes_then_their_other_prompts_then_farther_class
 def test_verify_is_a_setting_of_auto_for_sweeps_and_refused_if_negative():
     found = elicit("exact:urn", "dyck", length=5, method="auto(verify=3)")
     assert found.verified.startswith("best of 3")
-    assert found.cost["forward_tokens"] <= 3 * (5 + 14)
+    assert 5 + 3 * 14 < found.cost["forward_tokens"] <= 3 * (5 + 14)
     with pytest.raises(InputError, match="verify -1"):
         elicit("exact:urn", "dyck", length=5, method="auto(verify=-1)")
     assert (
@@ -227,3 +227,8 @@ def test_the_papers_cells_from_ten_banks():
     rows = bank_seeds.summary([json.loads(line) for line in lines])
     assert [row.split("|")[-2].strip() for row in rows[2:]] == ["200 of 200", "", "310 of 310", ""]
     assert [int(row.split("|")[5]) for row in rows[2:]] == [20, 20, 31, 23]
+    paper = Cells(read_rows(RECORDS / "paper.parquet"))
+    missed = bank_seeds.misses([json.loads(line) for line in lines], paper)[2:]
+    assert [row.split("|")[3].strip() for row in missed] == [
+        f"sym-{flip}" for flip in ("0.7", "0.8", "0.9", "1.0")
+    ]

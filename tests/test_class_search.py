@@ -109,7 +109,7 @@ def test_local_search_finds_the_enumerated_optimum_at_length_fifty():
 
 def test_the_climb_needs_no_ascent_to_find_the_optimum():
     """From random prompts alone, the scorer being any callable: here the exact J of the urn."""
-    from posteer.experiments.class_climb import ExactScorer
+    from posteer.experiments.past_binary import ExactScorer
 
     model = open_model("exact:urn")
     utility = open_utility("dyck", model.space)
@@ -117,7 +117,9 @@ def test_the_climb_needs_no_ascent_to_find_the_optimum():
 
     def scorer(counts, first, last):
         asked.append(len(counts))
-        return ExactScorer(model, Problem(Metered(model), utility, 50, 4, 0))(counts, first, last)
+        return ExactScorer.of(model, Problem(Metered(model), utility, 50, 4, 0))(
+            counts, first, last
+        )
 
     problem = ClassProblem(model.space, 50)
     found = search_classes(problem, scorer, SearchSettings(limit=0, keep=3))

@@ -7,7 +7,7 @@ from test_transformer import small
 
 from posteer.models import Metered, condition, continuations, open_model
 from posteer.models.continuations import continuation_laws, shared_laws
-from posteer.models.tree import continuation_tree, tree_size
+from posteer.models.tree import continuation_tree, prompt_tree, prompt_tree_size, tree_size
 from posteer.search.field import Field
 from posteer.utilities.base import all_sequences
 
@@ -25,6 +25,16 @@ def test_a_tree_is_read_like_its_sequences(vocab, horizon, positions):
         expected = laws.gather(-1, whole[:, 9:, None]).squeeze(-1).sum(-1)
         assert torch.allclose(found[:, column], expected, atol=2e-5)
     assert torch.allclose(found.exp().sum(-1), torch.ones(7), atol=1e-5)
+
+
+def test_the_size_of_a_tree_of_prompts_is_known_before_it_is_made():
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        prompts = torch.randint(3, (6, 4), generator=generator)
+        beginnings = {tuple(row[:n]) for row in prompts.tolist() for n in range(1, 5)}
+        distinct = len({tuple(row) for row in prompts.tolist()})
+        expected = len(beginnings) + distinct * tree_size(3, 3)
+        assert len(prompt_tree(prompts, 3, 3)) == prompt_tree_size(prompts, 3, 3) == expected
 
 
 def test_trees_count_inner_nodes():

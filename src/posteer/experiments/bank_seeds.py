@@ -20,7 +20,10 @@ from typing import Any
 
 from posteer.elicitation import elicit_many
 from posteer.experiments.beyond import WITHIN
+from posteer.experiments.paper.cells import Cells
+from posteer.experiments.paper.layouts import METHODS
 from posteer.experiments.paper.published import TARGETS, utility_of_target
+from posteer.experiments.sweep.results import read_rows
 from posteer.latents import LatentBank, load_bank
 from posteer.latents.shipped import shipped_bank
 from posteer.models import load
@@ -66,12 +69,7 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
         "| largest spread | runs at rank 1 |",
         "|---" * 8 + "|",
     ]
-    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for record in records:
-        groups[record["model"], record["length"]][record["target"]].append(record)
-    for (model, length), cells in groups.items():
+    for (model, length), cells in _grouped(records).items():
         values = {t: [r["expected_utility"] for r in cell] for t, cell in cells.items()}
         spreads = {t: max(v) - min(v) for t, v in values.items()}
         widest = max(spreads, key=spreads.__getitem__)
@@ -87,6 +85,38 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def misses(records: list[dict[str, Any]], paper: Cells) -> list[str]:
+    """Cells in which some bank does worse than another by more than 1e-3."""
+    lines = [
+        "| model | m | target | best bank | worst | banks as good as the best | best of the five |",
+        "|---" * 7 + "|",
+    ]
+    for (model, length), cells in _grouped(records).items():
+        for target, cell in cells.items():
+            values = [record["expected_utility"] for record in cell]
+            near = sum(value > max(values) - WITHIN for value in values)
+            if near < len(values):
+                five = (paper.figure((model, target, length, method), "J") for method in METHODS)
+                best = max(figure.value for figure in five if figure is not None)
+                lines.append(
+                    f"| {model} | {length} | {target} | {max(values):.4f} | {min(values):.4f} "
+                    f"| {near} of {len(values)} | {best:.4f} |"
+                )
+    return lines
+
+
+def _grouped(
+    records: list[dict[str, Any]],
+) -> dict[tuple[str, int], dict[str, list[dict[str, Any]]]]:
+    """By model and length, then by target."""
+    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for record in records:
+        groups[record["model"], record["length"]][record["target"]].append(record)
+    return groups
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,6 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("what", choices=("run", "show"))
     parser.add_argument("path", type=Path, help="a folder of banks, or records")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--paper", type=Path, default=Path("docs/records/paper.parquet"))
     given = parser.parse_args(arguments)
     if given.what == "run":
         lines = [json.dumps(record) + "\n" for record in runs(given.path)]
@@ -102,7 +133,8 @@ def main(arguments: list[str] | None = None) -> None:
         records = [json.loads(line) for line in lines]
     else:
         records = [json.loads(line) for line in given.path.read_text().splitlines()]
-    print("\n".join(summary(records)))
+    paper = Cells(read_rows(given.paper))
+    print("\n".join([*summary(records), "", *misses(records, paper)]))
 
 
 if __name__ == "__main__":

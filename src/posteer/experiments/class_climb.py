@@ -15,14 +15,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
-from posteer.evaluation import expected_utility, values_of_classes
+from posteer.evaluation import expected_utility
+from posteer.experiments.past_binary import ExactScorer
 from posteer.latents import draw_analytic
 from posteer.latents.hard_prompts import BankScorer, HardScores
 from posteer.models import ExactModel, Metered, open_model
-from posteer.objectives import objective_of
 from posteer.problem import Problem
 from posteer.prompt_classes import ClassProblem
 from posteer.shapes import Int
@@ -41,27 +40,6 @@ ENUMERABLE = [
 UTILITIES = ["dyck", "frequency(0.3)", "frequency(0.6)"]
 UTILITIES += [f"reverse-xent(sym-{r})" for r in (0.2, 0.8)]
 CAUTIONS = (0.0, 0.5, 1.0, 2.0)
-PART = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class ExactScorer:
-    """J itself, for models that are exact Bayes."""
-
-    model: ExactModel
-    problem: Problem
-
-    def __call__(
-        self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
-    ) -> HardScores:
-        objective = objective_of(self.problem.utility, self.model.space.vocab_size, HORIZON)
-        value = torch.cat(
-            [
-                values_of_classes(self.model, self.model, objective, some, ends, HORIZON)
-                for some, ends in zip(counts.split(PART), last.split(PART), strict=True)
-            ]
-        )
-        return HardScores.of("exact", value, torch.zeros_like(value), torch.ones_like(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +85,7 @@ def banks(samples: int, restarts: int) -> list[str]:
                 judged = expected_utility(model, problem.utility, found.prompts[:1], HORIZON)
                 ess = float(found.scores.ess_fraction[0]) * samples
                 cells.append(f"{float(judged.expected_utility[0]):.4f} ({ess:.0f})")
-            best = search_classes(asked, ExactScorer(model, problem), settings)
+            best = search_classes(asked, ExactScorer.of(model, problem), settings)
             cells.append(f"{float(best.scores.value[0]):.4f}")
             lines.append(f"| {process} | {length} | {utility} | {' | '.join(cells)} |")
     return lines

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from posteer.elicitation import elicit
 from posteer.experiments.estimators import SETTINGS, exact_values
-from posteer.kernels import ContextSpace
 from posteer.latents.hard_prompts import HardScores
 from posteer.latents.sampling import pick_device
 from posteer.models import Metered, open_model
@@ -32,9 +31,9 @@ from posteer.processes import DirichletRows
 from posteer.prompt_classes import ClassProblem
 from posteer.randomness import numpy_stream, torch_stream
 from posteer.search.simple import single_substitutions
-from posteer.shapes import Float, Int
+from posteer.shapes import Int
 from posteer.steering.climb import climb
-from posteer.utilities import Utility, open_utility
+from posteer.utilities import open_utility
 from posteer.utilities.urns import UrnMeans
 
 CONCENTRATION = 0.5
@@ -46,6 +45,11 @@ class ExactScorer:
 
     process: DirichletRows
     means: UrnMeans
+
+    @classmethod
+    def of(cls, model: ExactModel, problem: Problem) -> ExactScorer:
+        assert isinstance(model.process, DirichletRows)
+        return cls(model.process, UrnMeans(problem.expected, model.space, problem.horizon))
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
@@ -109,11 +113,10 @@ def exact_rows(restarts: int, seed: int) -> Iterator[str]:
         for name in utilities_of(vocab, order, seed):
             utility = open_utility(name, process.space)
             found = elicit(model, utility, length=length, horizon=horizon, seed=seed)
-            prompt = torch.tensor(found.prompt)[None]
-            value = _by_both(model, utility, prompt, horizon)
+            problem = Problem(Metered(model), utility, length, horizon, seed)
+            value = _by_both(model, problem, torch.tensor(found.prompt)[None])
             started = time.perf_counter()
-            asked = ClassProblem.of(Problem(Metered(model), utility, length, horizon, seed))
-            scorer = ExactScorer(process, UrnMeans(utility, process.space, horizon))
+            asked, scorer = ClassProblem.of(problem), ExactScorer.of(model, problem)
             other, n_scored = coordinate_ascent(asked, scorer, restarts, seed)
             seconds = time.perf_counter() - started
             yield (
@@ -124,24 +127,14 @@ def exact_rows(restarts: int, seed: int) -> Iterator[str]:
             )
 
 
-def _by_both(
-    model: ExactModel, utility: Utility, prompt: Int[Tensor, "1 m"], horizon: int
-) -> float:
+def _by_both(model: ExactModel, problem: Problem, prompt: Int[Tensor, "1 m"]) -> float:
     """J of a prompt by classes of continuations, having checked it against the whole tree."""
-    scorer = ExactScorer(_rows(model), UrnMeans(utility, model.space, horizon))
-    wide = ContextSpace(model.space.vocab_size, max(model.space.order, utility.order))
-    asked = ClassProblem(model.space, prompt.shape[1], utility.order)
-    counts, first, _ = asked.describe(prompt)
-    value: Float[Tensor, "1"] = scorer(counts, first, wide.suffix(prompt)).value
-    tree = exact_values(model, [utility], prompt, horizon)[0]
+    described = ClassProblem.of(problem).describe(prompt)
+    value = ExactScorer.of(model, problem)(*described).value
+    tree = exact_values(model, [problem.expected], prompt, problem.horizon)[0]
     if not torch.allclose(value, tree, atol=1e-9, rtol=0):
         raise AssertionError(f"{float(value)} by classes, {float(tree)} by the tree")
     return float(value)
-
-
-def _rows(model: ExactModel) -> DirichletRows:
-    assert isinstance(model.process, DirichletRows)
-    return model.process
 
 
 def trained_rows(name: str, length: int, horizon: int, restarts: int, seed: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from posteer.kernels import ContextSpace
-from posteer.models.tree import distinct_beginnings, tree_size
+from posteer.models.tree import prompt_tree_size, tree_size
 from posteer.processes import Process
 from posteer.shapes import Float, Int
 
@@ -152,9 +152,8 @@ class Metered:
 
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         law: Tensor = self.inner.shared_log_probs(prompts, horizon)  # type: ignore[attr-defined]
-        below = len(prompts.unique(dim=0)) * tree_size(self.space.vocab_size, horizon)
-        read = self.context_tokens + len(distinct_beginnings(prompts)) + below
-        self.queries.forward_tokens += read
+        read = prompt_tree_size(prompts, self.space.vocab_size, horizon)
+        self.queries.forward_tokens += self.context_tokens + read
         return law
 
     def continuation_log_probs_of_rows(

@@ -15,7 +15,7 @@ from torch import Tensor
 from posteer.models.base import Metered, SequenceModel
 from posteer.models.conditioned import context_of
 from posteer.models.memory import free_cached, is_out_of_memory
-from posteer.models.tree import distinct_beginnings, tree_size
+from posteer.models.tree import prompt_tree_size, tree_size
 from posteer.shapes import Float, Int
 
 NODES_IN_ONE_PASS = 256
@@ -85,8 +85,8 @@ def shared_laws(
     inner = model.inner if isinstance(model, Metered) else model
     vocab = model.space.vocab_size
     if hasattr(inner, "shared_log_probs"):
-        beginnings = len(context_of(model)) + len(distinct_beginnings(prompts))
-        if beginnings + len(prompts) * tree_size(vocab, horizon) > NODES_OF_ONE_TREE:
+        size = len(context_of(model)) + prompt_tree_size(prompts, vocab, horizon)
+        if size > NODES_OF_ONE_TREE:
             return continuation_laws(model, prompts, horizon)
         law: Tensor = model.shared_log_probs(prompts, horizon)  # type: ignore[attr-defined]
         return law.double().cpu()

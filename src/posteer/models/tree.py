@@ -7,6 +7,7 @@ prompt and its own ancestors. The prompt is computed once, not once per continua
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,7 +18,7 @@ from posteer.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
-class TokenTree:
+class TokenTree(ABC):
     """Nodes that hold a token each, and who their ancestors are."""
 
     tokens: Int[Tensor, "n"]
@@ -40,9 +41,9 @@ class TokenTree:
         mask[prefix:, prefix:] = self.sees.to(device)
         return mask
 
+    @abstractmethod
     def join(self, laws: Float[Tensor, "B n1 V"]) -> Float[Tensor, "K Y"]:
         """Log-probabilities of whole continuations from the laws after the prefix and each node."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,39 +105,40 @@ class PromptTree(TokenTree):
         return self.below.join(laws[0, self.ends.to(laws.device)])
 
 
-def distinct_beginnings(prompts: Int[Tensor, "B m"]) -> list[tuple[int, ...]]:
-    """Every beginning of some prompt, short ones first."""
-    rows = prompts.tolist()
-    return list(
-        dict.fromkeys(tuple(row[:n]) for n in range(1, prompts.shape[1] + 1) for row in rows)
-    )
+def _distinct(prompts: Int[Tensor, "B m"]) -> tuple[Int[Tensor, "U m"], list[int]]:
+    """Distinct prompts in order, and how many first tokens each has in common with the one before:
+    it has no more with any earlier one."""
+    tops = prompts.unique(dim=0)
+    common = (tops[1:] == tops[:-1]).long().cumprod(1).sum(1)
+    return tops, [0, *common.tolist()]
+
+
+def prompt_tree_size(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> int:
+    """Tokens that are read of prompts and all their continuations, common beginnings once."""
+    tops, common = _distinct(prompts)
+    return tops.numel() - sum(common) + len(tops) * tree_size(vocab_size, horizon)
 
 
 def prompt_tree(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> PromptTree:
     """The tree that holds all prompts and all their continuations."""
     below = continuation_tree(vocab_size, horizon)
-    beginnings = distinct_beginnings(prompts)
-    node = {beginning: number for number, beginning in enumerate(beginnings)}
-    tops = prompts.unique(dim=0)
-    n, k = len(beginnings), len(below)
-    sees = torch.eye(n + len(tops) * k, dtype=torch.bool)
-    for number, beginning in enumerate(beginnings):
-        if len(beginning) > 1:
-            sees[number] |= sees[node[beginning[:-1]]]
-    ends = {}
-    for number, top in enumerate(tops.tolist()):
-        last, first = node[tuple(top)], n + number * k
-        sees[first : first + k] |= sees[last]
-        sees[first : first + k, first : first + k] = below.sees
-        ends[tuple(top)] = [last + 1, *range(first + 1, first + k + 1)]
+    length, k = prompts.shape[1], len(below)
+    sees = torch.eye(prompt_tree_size(prompts, vocab_size, horizon), dtype=torch.bool)
+    tokens, depths, ends, path, n = [], [], {}, torch.zeros(0, dtype=torch.long), 0
+    for top, common in zip(*_distinct(prompts), strict=True):
+        own = n + torch.arange(length - common)
+        path = torch.cat([path[:common], own])
+        below_first = n + len(own)
+        n = below_first + k
+        sees[own[:, None], path] = path <= own[:, None]
+        sees[below_first:n, path] = True
+        sees[below_first:n, below_first:n] = below.sees
+        tokens += [top[common:], below.tokens]
+        depths += [torch.arange(common, length) + 1, length + below.depths]
+        ends[tuple(top.tolist())] = [int(path[-1]) + 1, *range(below_first + 1, n + 1)]
     return PromptTree(
-        torch.cat([torch.tensor([b[-1] for b in beginnings]), below.tokens.repeat(len(tops))]),
-        torch.cat(
-            [
-                torch.tensor([len(b) for b in beginnings]),
-                prompts.shape[1] + below.depths.repeat(len(tops)),
-            ]
-        ),
+        torch.cat(tokens),
+        torch.cat(depths),
         sees,
         torch.tensor([ends[tuple(prompt)] for prompt in prompts.tolist()]),
         below,

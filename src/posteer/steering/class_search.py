@@ -138,7 +138,7 @@ def _complete(
     """The answer of a search that left nothing out."""
     if not best:
         raise InputError(_nothing(problem))
-    kept = _rows_of_scores(scores, torch.tensor(best))
+    kept = scores.select(torch.tensor(best))
     seconds = time.perf_counter() - started
     return BestClasses(
         torch.stack(prompts),
@@ -172,10 +172,6 @@ def _distinct(
             seen.add(key)
             best.append(row)
     return best
-
-
-def _rows_of_scores(scores: HardScores, rows: Int[Tensor, "K"]) -> HardScores:
-    return scores.select(rows)
 
 
 def _climb(

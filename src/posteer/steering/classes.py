@@ -131,7 +131,7 @@ class ClassSearch:
                 best = search_classes(
                     one,
                     scorer,
-                    self.search,
+                    replace(self.search, limit=0) if index in climbing else self.search,
                     problem.seed,
                     starts.get(index),
                     enumerated[one.length, one.ends.order],

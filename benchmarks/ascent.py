@@ -15,13 +15,15 @@ import torch
 from timing import milliseconds
 from torch import Tensor
 
-from posteer.kernels import ContextSpace, chain_matrix
-from posteer.latents import draw_analytic
-from posteer.processes import DirichletRows
-from posteer.steering.ascent import initial_prompts
-from posteer.steering.estimator import ExactMeans, estimate
-from posteer.steering.tilt import latents_last
-from posteer.utilities import open_utility, utility_of_kernels
+from posteer.banks import draw_analytic
+from posteer.families.markov.kernels import chain_matrix
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.priors import DirichletRows
+from posteer.families.markov.tilt import latents_last
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.ascent import initial_prompts
+from posteer.methods.ppt.estimator import ExactMeans, estimate
+from posteer.tokens.contexts import ContextSpace
 
 
 class Setting:

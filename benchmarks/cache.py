@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from posteer.latents import DrawPlan, draw_bank
+from posteer.banks import DrawPlan, draw_bank
 from posteer.models import Metered, load
-from posteer.models.transformer import attend_to_cache
+from posteer.models.transformer.model import attend_to_cache
 
 HEADS, WIDTH, CAPACITY = 8, 32, 2048
 BACKENDS = {

@@ -15,7 +15,7 @@ from timing import milliseconds
 from torch import Tensor, nn
 
 from posteer.models import load
-from posteer.models.transformer import Block, Transformer
+from posteer.models.transformer.model import Block, Transformer
 
 
 def as_torch_encoder(network: Transformer) -> Callable[[Tensor], Tensor]:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from posteer.latents.rollouts import DrawPlan, draw_bank, roll_out
+from posteer.banks.rollouts import DrawPlan, draw_bank, roll_out
 from posteer.models import Metered, TransformerModel, load
-from posteer.models.one_layer import OneLayerModel
+from posteer.models.transformer.one_layer import OneLayerModel
 
 
 def copy_rate() -> float:

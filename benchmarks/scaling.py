@@ -36,7 +36,7 @@ from measuring import (
 )
 from workloads import PEERS, WORKLOADS, Cost, Setting
 
-from posteer.errors import InputError
+from posteer.core.errors import InputError
 
 LIMIT_SECONDS, LIMIT_BYTES = 60, 4 * 2**30
 BUDGET = {True: 0.02, False: 0.5}

@@ -9,7 +9,7 @@ from measuring import MIB, RESOLUTION
 from scaling import AXES, Point, on_axis, size_of
 from workloads import PEERS
 
-from posteer.figures import canvas, save
+from posteer.views.figures.canvas import canvas, save
 
 STYLES: dict[str, tuple[str, str]] = {
     "linear step": ("tab:orange", "o"),

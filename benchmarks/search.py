@@ -18,13 +18,13 @@ import torch
 from timing import milliseconds
 from torch import Tensor
 
+from posteer.goals.objectives import ExpectedUtility
+from posteer.goals.utilities import Dyck
+from posteer.methods.direct.field import Field
+from posteer.methods.direct.simple import single_substitutions
+from posteer.methods.protocol import Problem
 from posteer.models import Metered, TransformerModel, load
-from posteer.objectives import ExpectedUtility
-from posteer.problem import Problem
-from posteer.search.field import Field
-from posteer.search.simple import single_substitutions
-from posteer.utilities import Dyck
-from posteer.utilities.base import all_sequences
+from posteer.tokens.contexts import all_sequences
 
 LENGTH, HORIZON = 50, 4
 

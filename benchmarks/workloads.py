@@ -16,34 +16,31 @@ import torch
 from ascent import Setting as AscentSetting
 from torch import Tensor
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import DrawPlan, LatentBank, draw_analytic
-from posteer.models import Metered, open_model
-from posteer.problem import Problem
-from posteer.processes import DirichletRows
-from posteer.prompt_classes import ENUMERABLE_CLASSES, ClassProblem
-from posteer.steering.class_search import SearchSettings, random_prompts
-from posteer.steering.classes import ClassSearch
-from posteer.steering.estimator import estimate
-from posteer.steering.geometric import LogLatents
-from posteer.steering.posteriors import (
-    ConjugateFit,
-    Estimators,
-    HardPromptPosterior,
-    TemperedSMC,
-    selection,
-)
-from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
-from posteer.steering.posteriors.expectation_maximisation import (
+from posteer.banks import DrawPlan, LatentBank, draw_analytic
+from posteer.core.errors import InputError
+from posteer.families.markov.fit import selection
+from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
+from posteer.families.markov.fit.expectation_maximisation import (
     Evidence,
     Fitted,
     expectation_maximisation,
 )
-from posteer.steering.posteriors.importance_sampled import ImportanceSampled
-from posteer.steering.tilt import Tilt, _cheaper_algorithm
-from posteer.steering.updates import update_rule
-from posteer.utilities import Utility, open_utility, utility_of_kernels
+from posteer.families.markov.geometric import LogLatents
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.priors import DirichletRows
+from posteer.families.markov.prompt_classes import ENUMERABLE_CLASSES, ClassProblem
+from posteer.families.markov.tilt import Tilt, _cheaper_algorithm
+from posteer.goals.protocol import Utility
+from posteer.goals.utilities import open_utility
+from posteer.methods.classes.method import ClassSearch
+from posteer.methods.classes.search import SearchSettings, random_prompts
+from posteer.methods.ppt.estimator import estimate
+from posteer.methods.ppt.updates import update_rule
+from posteer.methods.protocol import Problem
+from posteer.methods.scorers import ConjugateFit, Estimators, HardPromptPosterior, TemperedSMC
+from posteer.methods.scorers.importance import ImportanceSampled
+from posteer.models import Metered, open_model
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 HORIZON = 4
 BATCH, SMALL_BATCH = 256, 2

@@ -1,6 +1,6 @@
 """A sweep small enough to be run often: 48 runs in about a second."""
 
-from posteer.experiments.sweep.configuration import config_from
+from posteer.sweeps.configuration import config_from
 
 SMALL = {
     "name": "tiny",

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import sequences
 
-from posteer.allowed import EXAMPLE, AllowedPrompts, parse_allowed
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.utilities.base import all_sequences
+from posteer.core.errors import InputError
+from posteer.tokens.conditions import EXAMPLE, AllowedPrompts, parse_allowed
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 
 def says(text, prompt):

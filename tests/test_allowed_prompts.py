@@ -8,18 +8,19 @@ from test_allowed import CASES as CONDITIONS
 from test_allowed import says
 from test_context import bank_estimate
 
-from posteer.allowed import AllowedPrompts, drawing, open_allowed, parse_allowed
-from posteer.allowed.drawing import draw_allowed
-from posteer.elicitation import elicit, open_method
-from posteer.errors import InputError
+from posteer.api.elicit import elicit
+from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
-from posteer.kernels import ContextSpace
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.goals.objectives import open_goal
+from posteer.methods.direct.simple import exchanges
+from posteer.methods.protocol import Problem
+from posteer.methods.registry import open_method
 from posteer.models import FunctionModel, Metered, condition, open_model
-from posteer.objectives import open_goal
-from posteer.problem import Problem
-from posteer.prompt_classes import ClassProblem
-from posteer.search.simple import exchanges
-from posteer.utilities.base import all_sequences
+from posteer.tokens import drawing
+from posteer.tokens.conditions import AllowedPrompts, open_allowed, parse_allowed
+from posteer.tokens.contexts import ContextSpace, all_sequences
+from posteer.tokens.drawing import draw_allowed
 
 # model, utility, length, conditions
 CASES = [

@@ -3,12 +3,13 @@ import torch
 from test_kernels import random_kernels
 from test_tilt import batch, random_prompts
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace
-from posteer.steering.ascent import AscentSettings, ascend, initial_prompts
-from posteer.steering.estimator import Estimate, ExactMeans, estimate
-from posteer.steering.updates import LogitAdam, ProjectedAscent, project, update_rule
-from posteer.utilities import open_utility, utility_of_kernels
+from posteer.core.errors import InputError
+from posteer.families.markov.means import utility_of_kernels
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.ascent import AscentSettings, ascend, initial_prompts
+from posteer.methods.ppt.estimator import Estimate, ExactMeans, estimate
+from posteer.methods.ppt.updates import LogitAdam, ProjectedAscent, project, update_rule
+from posteer.tokens.contexts import ContextSpace
 
 
 def problem(vocab, order, seeds, text="dyck", n_latents=300):

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 import torch
 
-from posteer.allowed import open_allowed
-from posteer.automatic import choose_method
-from posteer.elicitation import elicit, open_method
-from posteer.errors import InputError
+from posteer.api.elicit import elicit
+from posteer.banks import DrawPlan, draw_analytic, draw_bank
+from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility
-from posteer.experiments import bank_seeds, beyond
-from posteer.experiments.paper.cells import Cells
-from posteer.experiments.sweep.results import read_rows
-from posteer.kernels import count_transitions
-from posteer.latents import DrawPlan, draw_analytic, draw_bank
+from posteer.families.markov.fit.goodness import Misfit
+from posteer.families.markov.priors import open_process
+from posteer.goals.objectives import open_goal
+from posteer.goals.utilities import open_utility
+from posteer.methods.auto import choose_method
+from posteer.methods.protocol import Problem
+from posteer.methods.registry import open_method
+from posteer.methods.scorers import Estimators
+from posteer.methods.scorers.posterior import FoldedPrompts
+from posteer.methods.verify import verify
 from posteer.models import FunctionModel, Metered, open_model
-from posteer.objectives import open_goal
-from posteer.problem import Problem
-from posteer.processes import open_process
-from posteer.steering.posteriors import Estimators
-from posteer.steering.posteriors.base import FoldedPrompts
-from posteer.steering.posteriors.goodness import Misfit
-from posteer.utilities import open_utility
-from posteer.utilities.base import all_sequences
-from posteer.verification import verify
+from posteer.paper.cells import Cells
+from posteer.sweeps.results import read_rows
+from posteer.tokens.conditions import open_allowed
+from posteer.tokens.contexts import all_sequences, count_transitions
+from studies import bank_seeds, beyond
 
 RECORDS = Path(__file__).parent.parent / "docs" / "records"
 

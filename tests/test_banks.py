@@ -11,10 +11,10 @@ import pytest
 import torch
 from test_rollouts import metered
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace
-from posteer.latents import DrawPlan, draw_bank, load_bank, sample
-from posteer.latents.rollouts import roll_out
+from posteer.banks import DrawPlan, draw_bank, load_bank, sample
+from posteer.banks.rollouts import roll_out
+from posteer.core.errors import InputError
+from posteer.tokens.contexts import ContextSpace
 
 
 def test_a_bank_comes_back_as_it_was(tmp_path):
@@ -92,8 +92,8 @@ def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path):
 
 def test_overlapping_chunks_do_not_double_rollouts(tmp_path):
     """As a draw killed under one chunk size and gone on with another might leave them."""
-    from posteer.latents import rollouts as module
-    from posteer.latents.parts import Parts
+    from posteer.banks import rollouts as module
+    from posteer.banks.parts import Parts
 
     out = tmp_path / "bank.safetensors"
     model, plan = metered("exact:urn"), DrawPlan(n_samples=200, rollout_length=30)
@@ -109,7 +109,7 @@ def test_overlapping_chunks_do_not_double_rollouts(tmp_path):
 
 
 def test_two_processes_do_not_draw_one_bank(tmp_path):
-    from posteer.latents.parts import Parts
+    from posteer.banks.parts import Parts
 
     out = tmp_path / "bank.safetensors"
     (tmp_path / "bank.safetensors.parts").mkdir()
@@ -130,7 +130,7 @@ def test_long_rollouts_need_little_memory():
     """A million tokens: the random numbers are made as they are used."""
     bank = sample("exact:coins(0.2,0.7)", rollouts=2, length=3000)
     assert int(bank.counts.sum()) == 6000
-    from posteer.latents.rollouts import _Uniforms
+    from posteer.banks.rollouts import _Uniforms
 
     plan = DrawPlan(n_samples=70, rollout_length=300)
     parts, whole = _Uniforms(plan, 3, 67), _Uniforms(plan, 3, 67)

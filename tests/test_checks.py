@@ -7,24 +7,24 @@ import pytest
 import torch
 from scipy import stats
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import DrawPlan, draw_analytic, draw_bank, sample
-from posteer.latents.checks import CheckSettings, check_filter
-from posteer.latents.checks.exchangeability import check_exchangeability, swap_blocks
-from posteer.latents.checks.martingale import check_martingale
-from posteer.latents.checks.prior import check_prior
-from posteer.latents.checks.ranks import check_ranks
-from posteer.latents.checks.reference import reference
-from posteer.latents.checks.statistics import (
+from posteer.banks import DrawPlan, draw_analytic, draw_bank, sample
+from posteer.banks.checks.exchangeability import check_exchangeability, swap_blocks
+from posteer.banks.checks.martingale import check_martingale
+from posteer.banks.checks.prior import check_prior
+from posteer.banks.checks.ranks import check_ranks
+from posteer.banks.checks.reference import reference
+from posteer.banks.checks.report import CheckSettings, check_filter
+from posteer.banks.checks.statistics import (
     holm,
     kolmogorov_tail,
     two_sample_ks,
     uniformity,
     wasserstein,
 )
+from posteer.core.errors import InputError
+from posteer.families.markov.priors import open_process
 from posteer.models import ExactModel, FunctionModel, Metered, open_model
-from posteer.processes import open_process
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 EXACT = [
     "exact:beta-bernoulli",

@@ -8,17 +8,14 @@ import torch
 from oracles import is_dyck
 from test_allowed import says
 
-from posteer.allowed import AllowedPrompts, parse_allowed
-from posteer.elicitation import elicit, elicit_many, open_method
-from posteer.errors import InputError
+from posteer.api.elicit import elicit, elicit_many
+from posteer.banks import draw_analytic
+from posteer.core.errors import InputError
 from posteer.evaluation import estimate_from_bank
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import draw_analytic
-from posteer.latents.hard_prompts import BankScorer, HardScores
-from posteer.models import Metered, open_model
-from posteer.problem import Problem
-from posteer.prompt_classes import ClassProblem
-from posteer.steering.class_search import (
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.goals.utilities import open_utility
+from posteer.methods.classes.method import ClassSearch, _candidates
+from posteer.methods.classes.search import (
     BestClasses,
     SearchSettings,
     narrowed,
@@ -26,9 +23,12 @@ from posteer.steering.class_search import (
     search_classes,
     spread_prompts,
 )
-from posteer.steering.classes import ClassSearch, _candidates
-from posteer.utilities import open_utility
-from posteer.utilities.base import all_sequences
+from posteer.methods.protocol import Problem
+from posteer.methods.registry import open_method
+from posteer.methods.scorers.protocol import BankScorer, HardScores
+from posteer.models import Metered, open_model
+from posteer.tokens.conditions import AllowedPrompts, parse_allowed
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 CASES = [
     # model, utility, length
@@ -109,7 +109,7 @@ def test_local_search_finds_the_enumerated_optimum_at_length_fifty():
 
 def test_the_climb_needs_no_ascent_to_find_the_optimum():
     """From random prompts alone, the scorer being any callable: here the exact J of the urn."""
-    from posteer.experiments.past_binary import ExactScorer
+    from past_binary import ExactScorer
 
     model = open_model("exact:urn")
     utility = open_utility("dyck", model.space)
@@ -280,7 +280,7 @@ def test_starts_are_repetitive_and_random_and_keep_to_their_positions():
 
 @pytest.mark.parametrize("method", ["classes-analytic(samples=300)", "ppt-rb-analytic(steps=5)"])
 def test_the_experiment_prints_its_tables(method, capsys):
-    from posteer.experiments.class_search import main
+    from class_search import main
 
     main(["--models", "beta-bernoulli", "--lengths", "6", "--method", method])
     lines = capsys.readouterr().out.splitlines()
@@ -292,7 +292,7 @@ def test_the_experiment_prints_its_tables(method, capsys):
 
 @pytest.mark.parametrize("what", ["banks", "optima"])
 def test_the_experiment_on_climbing_prints_its_tables(what, capsys, monkeypatch):
-    from posteer.experiments import class_climb
+    from studies import class_climb
 
     monkeypatch.setattr(class_climb, "PAST_BINARY", [("vocab=2,order=1", 8)])
     monkeypatch.setattr(class_climb, "ENUMERABLE", [("vocab=2,order=1", 8)])

@@ -190,7 +190,7 @@ def test_refusals_leave_with_status_two_for_real():
 
 
 def test_progress_appears_only_for_long_work(monkeypatch):
-    from posteer import console
+    from posteer.views.terminal import panels as console
 
     shown = []
     monkeypatch.setattr(console.Progress, "start", lambda self: shown.append("start"))
@@ -204,7 +204,7 @@ def test_progress_appears_only_for_long_work(monkeypatch):
 
 
 def test_sparkline_spans_its_range():
-    from posteer.console import sparkline
+    from posteer.views.terminal.panels import sparkline
 
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█" or sparkline([0.0, 0.5, 1.0]) == "▁▄█"
     assert sparkline([2.0, 2.0]) == "▁▁"

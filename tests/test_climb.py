@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from posteer.kernels import ContextSpace
-from posteer.latents.hard_prompts import HardScores
-from posteer.prompt_classes import ClassProblem
-from posteer.randomness import numpy_stream
-from posteer.steering.class_search import random_prompts
-from posteer.steering.climb import climb
-from posteer.steering.moves import ClassMoves
-from posteer.steering.token_moves import TokenMoves
+from posteer.core.randomness import numpy_stream
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.methods.classes.climb import climb
+from posteer.methods.classes.moves import ClassMoves
+from posteer.methods.classes.search import random_prompts
+from posteer.methods.classes.token_moves import TokenMoves
+from posteer.methods.scorers.protocol import HardScores
+from posteer.tokens.contexts import ContextSpace
 
 SPACE, LENGTH = ContextSpace(3, 1), 14
 MOVES = ClassMoves.of(SPACE, LENGTH - 1)

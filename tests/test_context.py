@@ -7,17 +7,19 @@ import torch
 from oracles import context_number, dirichlet_sequence_probability, is_dyck, log_target, sequences
 
 import posteer
-from posteer.elicitation import elicit, judge, open_method
-from posteer.errors import InputError
+from posteer.api.elicit import elicit
+from posteer.api.evaluate import judge
+from posteer.banks import draw_analytic
+from posteer.core.errors import InputError
 from posteer.evaluation import continuation_laws, expected_utility, landscape
-from posteer.kernels import ContextSpace, count_transitions, log_likelihood
-from posteer.latents import draw_analytic
+from posteer.families.markov.kernels import log_likelihood
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.goals.utilities import open_utility
+from posteer.methods.latent_source import effective_latents
+from posteer.methods.protocol import Problem
+from posteer.methods.registry import open_method
 from posteer.models import ExactModel, FunctionModel, Metered, condition, open_model
-from posteer.problem import Problem
-from posteer.prompt_classes import ClassProblem
-from posteer.steering.banks import effective_latents
-from posteer.utilities import open_utility
-from posteer.utilities.base import all_sequences
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 CASES = [
     # order, utility, its order, context, length
@@ -133,7 +135,7 @@ def bank_estimate(process, context, goal, utility_order, prompts, horizon, sampl
         own = own - count_transitions(process.space, torch.tensor(context))
     weights = log_likelihood(own, bank.kernels).softmax(-1)
     wide = bank.at_order(max(order, utility_order))
-    from posteer.utilities.base import utility_of_kernels
+    from posteer.families.markov.means import utility_of_kernels
 
     means = utility_of_kernels(goal, wide.space, wide.kernels, horizon)
     return (weights * means.T[wide.space.suffix(walks)]).sum(-1)
@@ -224,7 +226,7 @@ def test_direct_searches_on_a_network_read_the_context(utility):
     for token in prompts.unbind(-1):
         law, state = model.advance(state, token)
     assert torch.allclose(law, model.log_predictive(prompts)[:, -1], atol=1e-5)
-    from posteer.objectives import objective_of, open_goal
+    from posteer.goals.objectives import objective_of, open_goal
 
     goal = open_goal(utility, base.space)
     last = ContextSpace(2, goal.order).suffix(whole)
@@ -264,7 +266,7 @@ def test_a_short_context_weighs_the_shipped_bank_and_a_long_one_draws():
     """Weighing 5,000 latents of the prior: the estimate is that of context + prompt from it."""
     context = (0, 1, 1, 0, 1)
     base = open_model("urn")
-    shipped = posteer.latents.shipped.shipped_bank(base.fingerprint)
+    shipped = posteer.banks.shipped.shipped_bank(base.fingerprint)
     assert effective_latents(shipped, context) > 500
     method = "classes(estimator=importance)"
     found = elicit("urn", "dyck", length=6, method=method, context=context)

@@ -5,11 +5,11 @@ import torch
 from test_search import problems_of
 from test_transformer import small
 
+from posteer.methods.direct.field import Field
 from posteer.models import Metered, condition, continuations, open_model
 from posteer.models.continuations import continuation_laws, shared_laws
-from posteer.models.tree import continuation_tree, prompt_tree, prompt_tree_size, tree_size
-from posteer.search.field import Field
-from posteer.utilities.base import all_sequences
+from posteer.models.trees import continuation_tree, prompt_tree, prompt_tree_size, tree_size
+from posteer.tokens.contexts import all_sequences
 
 
 @pytest.mark.parametrize(("vocab", "horizon"), [(2, 1), (2, 4), (3, 3), (5, 2)])

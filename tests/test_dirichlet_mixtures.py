@@ -9,15 +9,11 @@ from oracles import dirichlet_sequence_probability
 from scipy.stats import dirichlet
 from scipy.stats import t as student
 
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import DrawPlan, LatentBank, Origin, draw_bank
-from posteer.models import Metered
-from posteer.models.exact import ExactModel
-from posteer.randomness import numpy_stream
-from posteer.steering.posteriors import ConjugateFit
-from posteer.steering.posteriors.densities import better_kernel_density, kernel_density
-from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
-from posteer.steering.posteriors.expectation_maximisation import (
+from posteer.banks import DrawPlan, LatentBank, Origin, draw_bank
+from posteer.core.randomness import numpy_stream
+from posteer.families.markov.fit.densities import better_kernel_density, kernel_density
+from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
+from posteer.families.markov.fit.expectation_maximisation import (
     MOST_CONCENTRATED,
     KnownKernels,
     RolloutCounts,
@@ -25,7 +21,11 @@ from posteer.steering.posteriors.expectation_maximisation import (
     fit_dirichlets,
     initial_mixture,
 )
-from posteer.steering.posteriors.goodness import misfit
+from posteer.families.markov.fit.goodness import misfit
+from posteer.methods.scorers import ConjugateFit
+from posteer.models import Metered
+from posteer.models.exact import ExactModel
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 SPACE = ContextSpace(3, 1)
 ALPHA = torch.tensor(

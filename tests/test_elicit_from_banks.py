@@ -5,13 +5,14 @@ import math
 import pytest
 
 import posteer
-from posteer.elicitation import elicit, open_method
-from posteer.errors import InputError
+from posteer.api.elicit import elicit
+from posteer.core.errors import InputError
+from posteer.methods.registry import open_method
 
 
 @pytest.mark.parametrize("name", ["urn", "beta-bernoulli", "ternary", "second-order"])
 def test_shipped_banks_belong_to_the_shipped_models(name):
-    from posteer.latents.shipped import shipped_bank
+    from posteer.banks.shipped import shipped_bank
 
     model = posteer.load(name)
     tuning, held_out = (shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out"))
@@ -40,10 +41,10 @@ def test_trained_models_are_steered_from_their_shipped_bank():
 @pytest.mark.parametrize("name", ["urn", "beta-bernoulli"])
 def test_every_published_utility_runs_from_the_shipped_banks(name, method):
     """No token of the model is read while ascending; the full runs are in docs/records."""
-    from posteer.experiments.paper.published import TARGETS, utility_of_target
+    from posteer.goals.utilities import open_utility
+    from posteer.methods.protocol import Problem
     from posteer.models import Metered
-    from posteer.problem import Problem
-    from posteer.utilities import open_utility
+    from posteer.paper.published import TARGETS, utility_of_target
 
     model = Metered(posteer.load(name))
     problems = [
@@ -61,13 +62,13 @@ def test_the_held_out_surrogate_is_the_estimate_on_the_other_bank():
     """Against its definition: weights and means of the held-out latents under the same kernel."""
     import torch
 
-    from posteer.kernels import final_context
-    from posteer.latents.shipped import shipped_bank
+    from posteer.banks.shipped import shipped_bank
+    from posteer.families.markov.kernels import final_context
+    from posteer.families.markov.means import utility_of_kernels
+    from posteer.families.markov.tilt import latents_last, log_tilt
+    from posteer.goals.utilities import open_utility
+    from posteer.methods.protocol import Problem
     from posteer.models import Metered
-    from posteer.problem import Problem
-    from posteer.steering.tilt import latents_last, log_tilt
-    from posteer.utilities import open_utility
-    from posteer.utilities.base import utility_of_kernels
 
     model = Metered(posteer.load("urn"))
     utility = open_utility("frequency(0.3)", model.space)
@@ -98,7 +99,7 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
     assert elicit("urn", "dyck", length=5, bank=path, allow_mismatch=True).prompt
     with pytest.raises(InputError, match="of 2 tokens at order 1: exact:beta-bernoulli has"):
         elicit("exact:beta-bernoulli", "dyck", length=5, bank=path, allow_mismatch=True)
-    from posteer.latents.shipped import shipped_bank
+    from posteer.banks.shipped import shipped_bank
 
     held_out = shipped_bank(posteer.load("beta-bernoulli").fingerprint, "held-out")
     own = elicit(
@@ -114,9 +115,9 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
 
 
 def test_the_default_method_fits_the_model():
-    from posteer.automatic import choose_method
+    from posteer.goals.utilities import open_utility
+    from posteer.methods.auto import choose_method
     from posteer.models import Metered
-    from posteer.utilities import open_utility
 
     def default_method(model):
         goal = open_utility("dyck", model.space)

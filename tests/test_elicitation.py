@@ -3,12 +3,14 @@ import math
 import pytest
 
 import posteer
-from posteer.automatic import choose_method
-from posteer.elicitation import METHODS, elicit, elicit_many, judge, open_method
-from posteer.errors import InputError
+from posteer.api.elicit import elicit, elicit_many
+from posteer.api.evaluate import judge
+from posteer.core.errors import InputError
+from posteer.goals.utilities import open_utility
+from posteer.methods.auto import choose_method
+from posteer.methods.ppt.method import PosteriorPrefixTuning
+from posteer.methods.registry import METHODS, open_method
 from posteer.models import Metered, open_model
-from posteer.steering.ppt import PosteriorPrefixTuning
-from posteer.utilities import open_utility
 
 PROMISED = {
     "model",
@@ -236,10 +238,10 @@ def test_a_utility_that_reads_further_than_the_prompt_is_refused():
 
 
 def test_a_batch_has_one_model_and_utilities_of_its_vocabulary():
+    from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
+    from posteer.goals.utilities import Dyck
+    from posteer.methods.protocol import Problem
     from posteer.models import Metered, open_model
-    from posteer.problem import Problem
-    from posteer.utilities import Dyck
-    from posteer.utilities.reverse_cross_entropy import reverse_cross_entropy
 
     models = [Metered(open_model("exact:urn")) for _ in range(2)]
     mixed = [Problem(model, Dyck(), 4, 4, 0) for model in models]
@@ -277,9 +279,9 @@ def test_long_prompts_survive_banks_with_zero_frequencies():
 
 
 def test_rollout_banks_are_shared_by_seeds_and_analytic_ones_are_not():
+    from posteer.goals.utilities import Dyck
+    from posteer.methods.protocol import Problem
     from posteer.models import Metered, open_model
-    from posteer.problem import Problem
-    from posteer.utilities import Dyck
 
     model = Metered(open_model("exact:urn"))
     problems = [Problem(model, Dyck(), 4, 4, seed) for seed in (0, 1)]

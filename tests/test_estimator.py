@@ -6,12 +6,13 @@ from test_kernels import random_kernels
 from test_tilt import batch, random_prompts
 from test_utilities import value_of
 
-from posteer.kernels import ContextSpace
-from posteer.latents import ess_fraction
-from posteer.randomness import torch_stream
-from posteer.steering.estimator import ExactMeans, SingleRollouts, estimate
-from posteer.steering.tilt import PromptKernel
-from posteer.utilities import open_utility, utility_of_kernels
+from posteer.core.randomness import torch_stream
+from posteer.core.weights import ess_fraction
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.tilt import PromptKernel
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.estimator import ExactMeans, SingleRollouts, estimate
+from posteer.tokens.contexts import ContextSpace
 
 TERNARY = [[0.2, 0.5, 0.3], [0.6, 0.1, 0.3], [0.05, 0.25, 0.7]]
 BINARY = [[0.15, 0.85], [0.6, 0.4]]
@@ -140,8 +141,8 @@ def test_more_latents_bring_the_estimate_to_the_posterior_mean():
 
     Self-normalised error at 100,000 latents is about 0.002; the bound is five times that.
     """
+    from posteer.banks import draw_analytic
     from posteer.evaluation import expected_utility
-    from posteer.latents import draw_analytic
     from posteer.models import open_model
 
     model = open_model("exact:urn")

@@ -5,13 +5,12 @@ import torch
 from oracles import dirichlet_sequence_probability, sequences
 from test_utilities import value_of
 
-from posteer.errors import InputError
+from posteer.core.errors import InputError
 from posteer.evaluation import TIE, PromptLandscape, expected_utility, landscape
-from posteer.kernels import ContextSpace, count_transitions
+from posteer.families.markov.prompt_classes import prompt_classes
+from posteer.goals.utilities import open_utility
 from posteer.models import Metered, open_model
-from posteer.prompt_classes import prompt_classes
-from posteer.utilities import open_utility
-from posteer.utilities.base import all_sequences
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 MODELS = [
     ("exact:beta-bernoulli", 2, 0, [[0.5, 0.5]]),

@@ -11,16 +11,18 @@ from test_kernels import random_kernels
 from test_tilt import batch, random_prompts
 from test_utilities import value_of
 
-from posteer.kernels import ContextSpace, count_transitions, log_likelihood
-from posteer.steering.estimator import ExactMeans, estimate, surrogate_of
-from posteer.steering.geometric import (
+from posteer.families.markov.geometric import (
     LogLatents,
     expected_counts,
     log_geometric_tilt,
     score_of_rewards,
 )
-from posteer.steering.tilt import PromptKernel, log_tilt
-from posteer.utilities import open_utility, utility_of_kernels
+from posteer.families.markov.kernels import log_likelihood
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.tilt import PromptKernel, log_tilt
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.estimator import ExactMeans, estimate, surrogate_of
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 SMALL = [(2, 0, 6), (2, 1, 2), (2, 1, 6), (2, 2, 6), (3, 0, 4), (3, 1, 5), (3, 2, 5)]
 
@@ -243,7 +245,7 @@ def test_exact_zeros_of_counted_latents():
 
 @pytest.mark.parametrize(("low", "high", "length"), [(0, 1, 4), (0, 2, 5), (1, 2, 5)])
 def test_latents_of_a_lower_order_also_weigh_the_first_context(low, high, length):
-    from posteer.latents import LatentBank, Origin
+    from posteer.banks import LatentBank, Origin
 
     origin = Origin(source="analytic", model="", fingerprint="", process=None, seed=0)
     own, space = ContextSpace(2, low), ContextSpace(2, high)
@@ -272,7 +274,7 @@ def test_long_prompts_neither_overflow_nor_lose_counts():
 
 def test_the_ascent_finds_the_inner_optimum_that_the_linear_tilt_runs_past():
     """frequency(0.3) at length 50 wants an inner kernel, and prompts with a third of ones."""
-    from posteer.elicitation import elicit
+    from posteer.api.elicit import elicit
 
     found = {
         tilt: elicit(
@@ -295,8 +297,8 @@ def test_the_ascent_finds_the_inner_optimum_that_the_linear_tilt_runs_past():
 @pytest.mark.parametrize(("vocab", "order"), [(2, 0), (3, 0), (2, 1), (3, 1), (2, 2)])
 def test_the_linear_tilt_is_bounded_by_the_best_cycle_and_a_corner_attains_it(vocab, order):
     """docs/TILTS.md: the largest eigenvalue of A * k over all latents is A's best cycle mean."""
-    from posteer.kernels import chain_matrix
-    from posteer.steering.moves import simple_cycles
+    from posteer.families.markov.kernels import chain_matrix
+    from posteer.methods.classes.moves import simple_cycles
 
     space = ContextSpace(vocab, order)
     table = random_prompts(space, 1, seed=9).transitions[0]
@@ -327,7 +329,7 @@ def test_long_prompts_pull_the_linear_tilt_to_the_corner_and_the_geometric_one_t
 def test_the_figure_is_drawn(tmp_path, monkeypatch, capsys):
     import sys
 
-    from posteer.experiments import tilts
+    from studies import tilts
 
     out = tmp_path / "tilts.svg"
     monkeypatch.setattr(tilts, "SAMPLES", 200)

@@ -9,13 +9,13 @@ from oracles import context_number, kernel_probability, mean_utility
 from test_kernels import random_kernels
 from test_utilities import value_of
 
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import LatentBank, Origin, draw_analytic
-from posteer.latents.hard_prompts import BankScorer, HardScorer, score_classes
+from posteer.banks import LatentBank, Origin, draw_analytic
+from posteer.families.markov.means import utility_of_kernels
+from posteer.goals.utilities import open_utility
+from posteer.methods.protocol import Problem
+from posteer.methods.scorers.protocol import BankScorer, HardScorer, score_classes
 from posteer.models import Metered, open_model
-from posteer.problem import Problem
-from posteer.utilities import open_utility, utility_of_kernels
-from posteer.utilities.base import all_sequences
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 ORIGIN = Origin(source="analytic", model="", fingerprint="", process=None, seed=0)
 
@@ -52,7 +52,7 @@ def test_chunks_change_nothing(monkeypatch):
     means = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
     counts, last = count_transitions(space, prompts).long(), space.suffix(prompts)
     whole = score_classes(kernels, means, counts, last)
-    monkeypatch.setattr("posteer.latents.hard_prompts.CHUNK_ELEMENTS", 120)
+    monkeypatch.setattr("posteer.methods.scorers.protocol.CHUNK_ELEMENTS", 120)
     parts = score_classes(kernels, means, counts, last)
     assert torch.allclose(whole.value, parts.value, rtol=1e-13)
     assert torch.allclose(whole.standard_error, parts.standard_error, rtol=1e-11)

@@ -6,8 +6,9 @@ import torch
 from arviz_stats.base import array_stats
 from scipy.stats import genpareto
 
-from posteer.latents import draw_analytic, ess_fraction, normalise, pareto_k, pareto_smoothed
-from posteer.processes import open_process
+from posteer.banks import draw_analytic
+from posteer.core.weights import ess_fraction, normalise, pareto_k, pareto_smoothed
+from posteer.families.markov.priors import open_process
 
 
 def test_ess_of_known_weights():

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import context_number, final_context, kernel_probability, prompt_law
 
-from posteer import kernels as K
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace
-from posteer.processes import DirichletRows
-from posteer.randomness import numpy_stream, torch_stream
+from posteer.core.errors import InputError
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.families.markov import kernels as K
+from posteer.families.markov.priors import DirichletRows
+from posteer.tokens.contexts import ContextSpace
 
 SPACES = [(2, 0), (2, 1), (2, 3), (3, 0), (3, 1), (3, 2), (5, 1)]
 

@@ -7,11 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.prompt_classes import ClassProblem
-from posteer.randomness import numpy_stream
-from posteer.search.simple import single_substitutions
-from posteer.steering.moves import (
+from posteer.core.randomness import numpy_stream
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.families.markov.walks import eulerian_walk, may_be_walks
+from posteer.methods.classes.moves import (
     ClassMoves,
     cycle_exchanges,
     in_one_piece,
@@ -19,9 +18,9 @@ from posteer.steering.moves import (
     multiples,
     simple_cycles,
 )
-from posteer.steering.token_moves import TokenMoves
-from posteer.steering.walks import eulerian_walk, may_be_walks
-from posteer.utilities.base import all_sequences
+from posteer.methods.classes.token_moves import TokenMoves
+from posteer.methods.direct.simple import single_substitutions
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 spaces = st.sampled_from([(2, 0), (2, 1), (2, 2), (2, 3), (3, 0), (3, 1), (3, 2), (4, 1)])
 

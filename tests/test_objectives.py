@@ -7,14 +7,14 @@ import torch
 from oracles import kernel_probability, sequences
 from test_transformer import small
 
-from posteer.elicitation import elicit, judge
-from posteer.errors import InputError
+from posteer.api.elicit import elicit
+from posteer.api.evaluate import judge
+from posteer.banks import draw_analytic
+from posteer.core.errors import InputError
 from posteer.evaluation import continuation_laws, estimate_from_bank, expected_utility
-from posteer.kernels import ContextSpace
-from posteer.latents import draw_analytic
+from posteer.goals.objectives import ForwardCrossEntropy, forward_cross_entropy, open_goal
 from posteer.models import open_model
-from posteer.objectives import ForwardCrossEntropy, forward_cross_entropy, open_goal
-from posteer.utilities.base import all_sequences
+from posteer.tokens.contexts import ContextSpace, all_sequences
 
 TARGET = [[0.1, 0.9], [0.7, 0.3]]
 

@@ -5,13 +5,13 @@ import torch
 from test_transformer import small, tokens_of
 from torch import nn
 
-from posteer.errors import InputError
-from posteer.latents.rollouts import DrawPlan, roll_out
+from posteer.banks.rollouts import DrawPlan, roll_out
+from posteer.core.errors import InputError
 from posteer.models import Metered, TransformerModel, load
-from posteer.models import one_layer as module
-from posteer.models.checkpoint import load_model, save_model
-from posteer.models.one_layer import OneLayerModel, sees_counts_only
-from posteer.models.transformer import Architecture, Transformer
+from posteer.models.transformer import one_layer as module
+from posteer.models.transformer.checkpoint import load_model, save_model
+from posteer.models.transformer.model import Architecture, Transformer
+from posteer.models.transformer.one_layer import OneLayerModel, sees_counts_only
 
 
 def one_layer(vocab, spread=0.3):

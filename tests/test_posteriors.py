@@ -10,15 +10,15 @@ import pytest
 import torch
 from test_dirichlet_mixtures import ALPHA, MIXTURE, SPACE, bank_of, within
 
-from posteer.errors import InputError
+from posteer.banks import draw_analytic
+from posteer.core.errors import InputError
+from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.evaluation import estimate_from_bank, expected_utility
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.latents import draw_analytic
-from posteer.models import open_model
-from posteer.models.exact import ExactModel
-from posteer.processes import sample_sequences
-from posteer.randomness import numpy_stream, torch_stream
-from posteer.steering.posteriors import (
+from posteer.families.markov.fit.densities import PriorDensity
+from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
+from posteer.families.markov.priors import sample_sequences
+from posteer.goals.utilities import open_utility
+from posteer.methods.scorers import (
     Automatic,
     ConjugateFit,
     Estimators,
@@ -27,12 +27,11 @@ from posteer.steering.posteriors import (
     TemperedSMC,
     scores_of_prompts,
 )
-from posteer.steering.posteriors.base import fold
-from posteer.steering.posteriors.densities import PriorDensity
-from posteer.steering.posteriors.dirichlet_mixture import DirichletMixture
-from posteer.steering.posteriors.tempered_smc import next_increment
-from posteer.utilities import open_utility
-from posteer.utilities.base import all_sequences
+from posteer.methods.scorers.posterior import fold
+from posteer.methods.scorers.smc import next_increment
+from posteer.models import open_model
+from posteer.models.exact import ExactModel
+from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 DEGREES = {"importance": 1000, "psis": 1000, "conjugate": 15, "smc": 7}
 UTILITIES = ("dyck", "frequency(0.3)", "reverse-xent(dir-4)")

@@ -5,11 +5,16 @@ import pytest
 import torch
 from oracles import context_number, dirichlet_sequence_probability, kernel_probability, sequences
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace, count_transitions
+from posteer.core.errors import InputError
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.families.markov.priors import (
+    DirichletRows,
+    FiniteMixture,
+    open_process,
+    sample_sequences,
+)
 from posteer.models import ExactModel
-from posteer.processes import DirichletRows, FiniteMixture, open_process, sample_sequences
-from posteer.randomness import numpy_stream, torch_stream
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 TABLE = [[0.5, 1.5, 0.2], [2.0, 0.3, 1.0], [0.7, 0.7, 0.1]]
 

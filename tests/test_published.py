@@ -4,15 +4,10 @@ import math
 
 import pytest
 
-from posteer.elicitation import elicit_many
-from posteer.experiments.paper.published import (
-    TARGETS,
-    published,
-    target_of_utility,
-    utility_of_target,
-)
-from posteer.kernels import ContextSpace
-from posteer.utilities import open_utility
+from posteer.api.elicit import elicit_many
+from posteer.goals.utilities import open_utility
+from posteer.paper.published import TARGETS, published, target_of_utility, utility_of_target
+from posteer.tokens.contexts import ContextSpace
 
 
 def test_all_figures_are_there():

@@ -7,15 +7,15 @@ import torch
 from oracles import dirichlet_sequence_probability, sequences
 from test_transformer import small
 
-from posteer.errors import InputError
-from posteer.kernels import count_transitions
-from posteer.latents import DrawPlan, draw_bank, sample
-from posteer.latents.checks.statistics import two_sample_ks
-from posteer.latents.rollouts import BLOCK, roll_out
-from posteer.latents.unvisited import TREATMENTS, kernels_of_counts
+from posteer.banks import DrawPlan, draw_bank, sample
+from posteer.banks.checks.statistics import two_sample_ks
+from posteer.banks.rollouts import BLOCK, roll_out
+from posteer.banks.unvisited import TREATMENTS, kernels_of_counts
+from posteer.core.errors import InputError
+from posteer.core.randomness import numpy_stream
+from posteer.families.markov.priors import open_process
 from posteer.models import FunctionModel, Metered, open_model
-from posteer.processes import open_process
-from posteer.randomness import numpy_stream
+from posteer.tokens.contexts import count_transitions
 
 
 def metered(name):
@@ -46,8 +46,8 @@ def test_the_prior_is_recovered(name):
     space = process.space
     bank = sample(f"exact:{name}", rollouts=3000, length=400, seed=3)
     kernels = process.sample_kernels(3000, numpy_stream(9, "test"))
-    from posteer.kernels import sample_chains
-    from posteer.randomness import torch_stream
+    from posteer.core.randomness import torch_stream
+    from posteer.families.markov.kernels import sample_chains
 
     generator = torch_stream(9, "test")
     start = torch.randint(space.n_contexts, (3000,), generator=generator)
@@ -99,7 +99,7 @@ def test_a_rollout_is_the_same_in_any_chunk(name, chunk):
 
 
 def test_running_out_of_memory_halves_the_chunk(monkeypatch):
-    from posteer.latents import rollouts as module
+    from posteer.banks import rollouts as module
 
     plan = DrawPlan(n_samples=100, rollout_length=30)
     whole = draw_bank(metered("exact:urn"), plan)
@@ -258,7 +258,7 @@ class Bare:
 def test_start_and_advance_are_enough():
     bank = sample(Bare(), rollouts=70, length=40)
     assert torch.equal(bank.counts, sample("exact:urn", rollouts=70, length=40).counts)
-    from posteer.elicitation import elicit
+    from posteer.api.elicit import elicit
 
     found = elicit(
         Bare(), "dyck", length=5, method="ppt-rb(samples=100,rollout-length=50,steps=20)"

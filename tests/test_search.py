@@ -7,18 +7,23 @@ import pytest
 import torch
 from test_transformer import small
 
-from posteer.elicitation import elicit, elicit_many
-from posteer.errors import InputError
+from posteer.api.elicit import elicit, elicit_many
+from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
+from posteer.goals.objectives import ExpectedUtility
+from posteer.goals.utilities import Dyck, open_utility
+from posteer.methods.direct.field import Field
+from posteer.methods.direct.gcg import GreedyCoordinateGradient
+from posteer.methods.direct.prefixes import PrefixTuning
+from posteer.methods.direct.simple import (
+    BeamSearch,
+    CoordinateAscent,
+    RandomSearch,
+    single_substitutions,
+)
+from posteer.methods.protocol import Problem
 from posteer.models import Metered, TransformerModel, open_model
-from posteer.objectives import ExpectedUtility
-from posteer.problem import Problem
-from posteer.search.field import Field
-from posteer.search.gcg import GreedyCoordinateGradient
-from posteer.search.prefixes import PrefixTuning
-from posteer.search.simple import BeamSearch, CoordinateAscent, RandomSearch, single_substitutions
-from posteer.utilities import Dyck, open_utility
-from posteer.utilities.base import all_sequences
+from posteer.tokens.contexts import all_sequences
 
 
 def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **more):

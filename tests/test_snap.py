@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 from test_kernels import random_kernels
 from test_tilt import random_prompts
 
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.steering.snap import (
-    propose,
-    rounded_counts,
-    score_candidates,
-    single_edge_swaps,
-    snap,
-)
-from posteer.steering.tilt import PromptKernel
-from posteer.steering.walks import (
+from posteer.families.markov.tilt import PromptKernel
+from posteer.families.markov.walks import (
     eulerian_walk,
     every_walk,
     greedy_walk,
     largest_remainder,
     may_be_walks,
 )
+from posteer.methods.ppt.snap import (
+    propose,
+    rounded_counts,
+    score_candidates,
+    single_edge_swaps,
+    snap,
+)
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 spaces = st.sampled_from([(2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2), (4, 1)])
 
@@ -196,7 +196,7 @@ def test_candidates_that_no_latent_can_emit_lose():
 
 def test_a_table_one_swap_from_a_walk_is_repaired():
     """Two edges 0 -> 1 and none back cannot be walked; each single swap that can is offered."""
-    from posteer.steering.snap import _walks_near
+    from posteer.methods.ppt.snap import _walks_near
 
     space = ContextSpace(2, 1)
     broken = torch.tensor([[0, 2], [0, 0]])
@@ -211,10 +211,11 @@ def test_snapping_at_a_lifted_order_scores_the_whole_prompt():
 
     50,000 latents; the estimate's error is about 0.02, the mistake it guards against was 1.4.
     """
+    from posteer.banks import draw_analytic
     from posteer.evaluation import expected_utility
-    from posteer.latents import draw_analytic
+    from posteer.families.markov.means import utility_of_kernels
+    from posteer.goals.utilities import open_utility
     from posteer.models import open_model
-    from posteer.utilities import open_utility, utility_of_kernels
 
     model = open_model("exact:beta-bernoulli")
     utility = open_utility("reverse-xent(sym-0.9)", model.space)

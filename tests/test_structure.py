@@ -10,27 +10,23 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "posteer"
 
 LAYERS = [
-    ["errors", "shapes", "files", "phases", "version"],
-    ["randomness", "spec", "userfiles"],
-    ["kernels"],
-    ["processes", "allowed"],
-    ["utilities"],
-    ["models", "objectives"],
-    ["problem", "training"],
-    ["prompt_classes"],
-    ["latents"],
-    ["evaluation"],
-    ["judgement"],
-    ["steering", "search"],
-    ["automatic", "verification"],
-    ["elicitation"],
-    ["comparison"],
-    ["figures"],
-    ["experiments"],
-    ["console"],
-    ["cli"],
+    "core",
+    "tokens",
+    "goals",
+    "families",
+    "models",
+    "training",
+    "banks",
+    "evaluation",
+    "methods",
+    "results",
+    "api",
+    "sweeps",
+    "paper",
+    "views",
+    "cli",
 ]
-HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
+HEIGHT = {room: height for height, room in enumerate(LAYERS)}
 
 
 def room_of(module: str) -> str:
@@ -74,7 +70,7 @@ def test_the_layer_check_can_fail(tmp_path):
     bad = tmp_path / "kernels.py"
     bad.write_text("def f():\n    from posteer.cli import main\n    return main\n")
     assert list(imports_of(bad)) == ["posteer.cli"]
-    assert HEIGHT["cli"] > HEIGHT["kernels"]
+    assert HEIGHT["cli"] > HEIGHT["families"]
 
 
 def test_no_file_grows_past_its_seams():
@@ -101,7 +97,7 @@ import posteer
 method = "ppt(samples=50,steps=3,rollout-length=9)"
 found = posteer.elicit("exact:urn", "dyck", length=4, method=method)
 assert len(found.prompt) == 4
-import posteer.experiments.sweep.execution, posteer.experiments.kills
+import posteer.sweeps.execution, posteer.sweeps.runner
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

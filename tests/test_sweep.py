@@ -5,18 +5,18 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
+from kills import different_results, different_tables, kill_often
 from sweeps import BATCH, SMALL, small
 
-from posteer.elicitation import elicit_many
-from posteer.errors import InputError
-from posteer.experiments.kills import different_results, different_tables, kill_often
-from posteer.experiments.paper.cells import Cells
-from posteer.experiments.sweep import runner, store
-from posteer.experiments.sweep.execution import outcome, run_sweep
-from posteer.experiments.sweep.results import read_rows
-from posteer.experiments.sweep.runner import Report, Runner
-from posteer.experiments.sweep.runs import batches, expand
-from posteer.experiments.sweep.store import RunStore
+from posteer.api.elicit import elicit_many
+from posteer.core.errors import InputError
+from posteer.paper.cells import Cells
+from posteer.sweeps import runner, store
+from posteer.sweeps.execution import outcome, run_sweep
+from posteer.sweeps.results import read_rows
+from posteer.sweeps.runner import Report, Runner
+from posteer.sweeps.runs import batches, expand
+from posteer.sweeps.store import RunStore
 
 TOTAL = 48
 
@@ -230,7 +230,7 @@ def _long_sweep(out):
 
 def _forks():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["posteer.experiments.sweep.execution", "sweeps"])
+    context.set_forkserver_preload(["posteer.sweeps.execution", "sweeps"])
     return context
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from sweeps import SMALL, small, toml
 
-from posteer.errors import InputError
-from posteer.experiments.sweep.configuration import config_from, differences, read_config
-from posteer.experiments.sweep.presets import preset, presets
-from posteer.experiments.sweep.results import read_rows
-from posteer.experiments.sweep.runs import batches, expand
+from posteer.core.errors import InputError
+from posteer.paper.presets import preset, presets
+from posteer.sweeps.configuration import config_from, differences, read_config
+from posteer.sweeps.results import read_rows
+from posteer.sweeps.runs import batches, expand
 
 
 def test_the_papers_sweep_is_5100_runs():

@@ -9,11 +9,11 @@ import sys
 import pytest
 from sweeps import BATCH, SMALL, small, toml
 
-from posteer.errors import InputError
-from posteer.experiments.sweep.execution import outcome, run_sweep
-from posteer.experiments.sweep.runner import Report
-from posteer.experiments.sweep.runs import expand
-from posteer.experiments.sweep.store import RunStore
+from posteer.core.errors import InputError
+from posteer.sweeps.execution import outcome, run_sweep
+from posteer.sweeps.runner import Report
+from posteer.sweeps.runs import expand
+from posteer.sweeps.store import RunStore
 
 
 @pytest.mark.parametrize(

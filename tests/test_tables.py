@@ -10,23 +10,17 @@ import pytest
 from sweeps import small
 
 import posteer
-from posteer.errors import InputError
-from posteer.experiments.paper.agreement import Pair, counts, orderings, outside, pairs
-from posteer.experiments.paper.cells import Cells, agrees, compatible, spread
-from posteer.experiments.paper.claims import claims, verdicts
-from posteer.experiments.paper.layouts import layouts_for, papers_layouts
-from posteer.experiments.paper.paired import paired_comparisons
-from posteer.experiments.paper.published import Figure, published, utility_of_target
-from posteer.experiments.paper.results import document
-from posteer.experiments.paper.tables import csv_lines, entries, latex, markdown
-from posteer.experiments.sweep.execution import run_sweep
-from posteer.experiments.sweep.results import (
-    FIGURES,
-    consolidate,
-    read_facts,
-    read_histories,
-    read_rows,
-)
+from posteer.core.errors import InputError
+from posteer.paper.agreement import Pair, counts, orderings, outside, pairs
+from posteer.paper.cells import Cells, agrees, compatible, spread
+from posteer.paper.claims import claims, verdicts
+from posteer.paper.layouts import layouts_for, papers_layouts
+from posteer.paper.paired import paired_comparisons
+from posteer.paper.published import Figure, published, utility_of_target
+from posteer.paper.tables import csv_lines, entries, latex, markdown
+from posteer.sweeps.execution import run_sweep
+from posteer.sweeps.results import FIGURES, consolidate, read_facts, read_histories, read_rows
+from posteer.views.paper.results import document
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -6,9 +6,9 @@ import torch
 from oracles import final_context, tilt
 from test_kernels import random_kernels
 
-from posteer.kernels import ContextSpace
-from posteer.randomness import numpy_stream
-from posteer.steering.tilt import PromptKernel, latents_last, log_tilt, tilt_and_score
+from posteer.core.randomness import numpy_stream
+from posteer.families.markov.tilt import PromptKernel, latents_last, log_tilt, tilt_and_score
+from posteer.tokens.contexts import ContextSpace
 
 SMALL = [(2, 0, 6), (2, 1, 2), (2, 1, 6), (2, 2, 6), (3, 0, 4), (3, 1, 5), (3, 2, 6)]
 ALGORITHMS = ["powers", "sweep"]
@@ -144,7 +144,7 @@ def test_chunks_of_latents_change_nothing(monkeypatch):
     space = ContextSpace(2, 1)
     prompts, latents = random_prompts(space, 2), batch(random_kernels(space, 1000), 2)
     whole = tilt_and_score(space, prompts, latents, 20)
-    monkeypatch.setattr("posteer.steering.tilt.CHUNK_ELEMENTS", 1)
+    monkeypatch.setattr("posteer.families.markov.tilt.CHUNK_ELEMENTS", 1)
     parts = tilt_and_score(space, prompts, latents, 20)
     assert torch.allclose(whole[0], parts[0], rtol=1e-13)
     assert torch.allclose(whole[1], parts[1], rtol=1e-12)
@@ -152,7 +152,7 @@ def test_chunks_of_latents_change_nothing(monkeypatch):
 
 
 def test_large_context_spaces_take_the_sweep():
-    from posteer.steering.tilt import _cheaper_algorithm
+    from posteer.families.markov.tilt import _cheaper_algorithm
 
     choice = {
         (v, k): _cheaper_algorithm(ContextSpace(v, k), random_prompts(ContextSpace(v, k), 1), 49)
@@ -193,7 +193,7 @@ def test_latents_of_a_lower_order_also_weigh_the_first_context(low, high, length
     """The model updates on all tokens past *its* order, also those of a longer first context."""
     from oracles import kernel_probability, prompt_law
 
-    from posteer.latents import LatentBank, Origin
+    from posteer.banks import LatentBank, Origin
 
     origin = Origin(source="analytic", model="", fingerprint="", process=None, seed=0)
     own, space = ContextSpace(2, low), ContextSpace(2, high)

@@ -12,10 +12,10 @@ import pytest
 import torch
 from test_transformer import damage
 
-from posteer.errors import InputError
+from posteer.core.errors import InputError
+from posteer.families.markov.priors import open_process
 from posteer.models import ExactModel, load
-from posteer.models.transformer import Architecture
-from posteer.processes import open_process
+from posteer.models.transformer.model import Architecture
 from posteer.training.data import HeldOut, exact_log_loss, training_batch
 from posteer.training.loop import Trainer
 from posteer.training.plan import PRESETS, TrainingPlan, preset

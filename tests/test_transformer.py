@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch import nn
 
-from posteer.errors import InputError
+from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
+from posteer.goals.utilities import open_utility
 from posteer.models import Metered
-from posteer.models.checkpoint import load_model, read_manifest, save_model
-from posteer.models.transformer import Architecture, Transformer, TransformerModel
-from posteer.utilities import open_utility
+from posteer.models.transformer.checkpoint import load_model, read_manifest, save_model
+from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
 
 
 def small(positions="none", vocab=3, **changes):
@@ -119,7 +119,7 @@ def test_evaluation_works_on_transformers():
     utility = open_utility("frequency(0.3)", model.space)
     prompts = torch.tensor([[0, 1, 1], [1, 1, 0]])
     found = expected_utility(model, utility, prompts, 3).expected_utility
-    from posteer.utilities.base import all_sequences
+    from posteer.tokens.contexts import all_sequences
 
     continuations = all_sequences(2, 3)
     for row, prompt in enumerate(prompts):
@@ -202,7 +202,8 @@ def test_shipped_models_filter_like_exact_bayes(name):
     Shipped with at most 0.0062, 0.0118, 0.0110 and 0.0108 up to 50 tokens in docs/LOG.md (24
     sequences); the bounds are about twice that, for prefixes between those and for other CPUs.
     """
-    from posteer.experiments.filtering import total_variation
+    from filtering import total_variation
+
     from posteer.models import load
 
     model = load(name)

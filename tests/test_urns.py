@@ -5,10 +5,10 @@ import pytest
 import torch
 from oracles import dirichlet_sequence_probability, sequences
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace
-from posteer.utilities import open_utility
-from posteer.utilities.urns import UrnMeans
+from posteer.core.errors import InputError
+from posteer.families.markov.urns import UrnMeans
+from posteer.goals.utilities import open_utility
+from posteer.tokens.contexts import ContextSpace
 
 
 def expected_mean(utility, space, urn, context, wide, horizon):

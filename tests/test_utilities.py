@@ -5,11 +5,12 @@ import torch
 from oracles import is_dyck, log_target, mean_utility, sequences
 from test_kernels import random_kernels
 
-from posteer.errors import InputError
-from posteer.kernels import ContextSpace, lift
-from posteer.utilities import CallableUtility, open_utility, utility_of_kernels
-from posteer.utilities.base import _mean_by_enumeration
-from posteer.utilities.reverse_cross_entropy import reverse_cross_entropy
+from posteer.core.errors import InputError
+from posteer.families.markov.kernels import lift
+from posteer.families.markov.means import _mean_by_enumeration, utility_of_kernels
+from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
+from posteer.goals.utilities import CallableUtility, open_utility
+from posteer.tokens.contexts import ContextSpace
 
 DIR_4 = [0.9928857, 0.0071143, 0.459164, 0.540836]
 SYM = [[0.15, 0.85], [0.6, 0.4]]
@@ -100,8 +101,8 @@ def test_papers_closed_forms_at_horizon_four():
 
 def test_long_horizons_match_rollouts():
     """Horizon 40 by automaton against 40,000 rollouts; six standard errors."""
-    from posteer.kernels import sample_chains
-    from posteer.randomness import torch_stream
+    from posteer.core.randomness import torch_stream
+    from posteer.families.markov.kernels import sample_chains
 
     space = ContextSpace(2, 1)
     kernel = random_kernels(space, 1, seed=5)

@@ -5,39 +5,40 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from posteer.version import __version__ as __version__
+from posteer.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from posteer.comparison import compare
-    from posteer.elicitation import Elicitation, elicit, elicit_many
-    from posteer.errors import InputError
+    from posteer.api.compare import compare
+    from posteer.api.elicit import elicit, elicit_many
+    from posteer.banks import LatentBank, load_bank, sample
+    from posteer.banks.checks.report import check_filter
+    from posteer.core.errors import InputError
     from posteer.evaluation import estimate_from_bank, expected_utility, landscape
-    from posteer.experiments.sweep.results import load_results
-    from posteer.latents import LatentBank, load_bank, sample
-    from posteer.latents.checks import check_filter
+    from posteer.families.markov.priors import open_process
+    from posteer.goals.utilities import open_utility
     from posteer.models import load, open_model
-    from posteer.processes import open_process
-    from posteer.utilities import open_utility
+    from posteer.results import Elicitation
+    from posteer.sweeps.results import load_results
 
 # Names resolve on first use, so that `import posteer` (and `posteer --help`) does not load torch.
 _HOMES = {
-    "Elicitation": "posteer.elicitation",
-    "elicit": "posteer.elicitation",
-    "elicit_many": "posteer.elicitation",
-    "InputError": "posteer.errors",
+    "Elicitation": "posteer.results",
+    "elicit": "posteer.api.elicit",
+    "elicit_many": "posteer.api.elicit",
+    "InputError": "posteer.core.errors",
     "estimate_from_bank": "posteer.evaluation",
     "expected_utility": "posteer.evaluation",
     "landscape": "posteer.evaluation",
-    "compare": "posteer.comparison",
-    "LatentBank": "posteer.latents",
-    "load_bank": "posteer.latents",
-    "load_results": "posteer.experiments.sweep.results",
-    "sample": "posteer.latents",
-    "check_filter": "posteer.latents.checks",
+    "compare": "posteer.api.compare",
+    "LatentBank": "posteer.banks",
+    "load_bank": "posteer.banks",
+    "load_results": "posteer.sweeps.results",
+    "sample": "posteer.banks",
+    "check_filter": "posteer.banks.checks.report",
     "load": "posteer.models",
     "open_model": "posteer.models",
-    "open_process": "posteer.processes",
-    "open_utility": "posteer.utilities",
+    "open_process": "posteer.families.markov.priors",
+    "open_utility": "posteer.goals.utilities",
 }
 
 __all__ = [

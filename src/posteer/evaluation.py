@@ -15,13 +15,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.allowed import AllowedPrompts
-from posteer.allowed.drawing import list_allowed
-from posteer.errors import InputError, require
-from posteer.kernels import ContextSpace, count_transitions, log_likelihood
-from posteer.latents.bank import LatentBank
-from posteer.latents.hard_prompts import score_classes
-from posteer.models.base import Metered, SequenceModel
+from posteer.banks.drawn import LatentBank
+from posteer.core.errors import InputError, require
+from posteer.core.progress import Progress
+from posteer.core.randomness import torch_stream
+from posteer.core.shapes import Bool, Float, Int
+from posteer.families.markov.kernels import log_likelihood
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_of
+from posteer.goals.protocol import Utility
+from posteer.methods.scorers.protocol import score_classes
 from posteer.models.conditioned import after_context, context_of, counts_after_context
 from posteer.models.continuations import (
     LEAVES_AT_ONCE,
@@ -32,17 +36,16 @@ from posteer.models.continuations import (
     shared_laws,
 )
 from posteer.models.exact import ExactModel
-from posteer.objectives import ForwardCrossEntropy, Objective, objective_of
-from posteer.problem import Progress
-from posteer.prompt_classes import ClassProblem
-from posteer.randomness import torch_stream
-from posteer.shapes import Bool, Float, Int
-from posteer.utilities.base import (
-    Utility,
+from posteer.models.meter import Metered
+from posteer.models.protocol import SequenceModel
+from posteer.tokens.conditions import AllowedPrompts
+from posteer.tokens.contexts import (
+    ContextSpace,
     all_sequences,
     continuation_log_probabilities,
-    utility_of_kernels,
+    count_transitions,
 )
+from posteer.tokens.drawing import list_allowed
 
 ENUMERABLE_CONTINUATIONS = 2**16
 """Continuations of a prompt up to which its expected utility is enumerated."""

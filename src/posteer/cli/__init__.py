@@ -11,8 +11,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from posteer.cli import sweep
 from posteer.cli.output import AsJson, print_json, refuse
-from posteer.errors import InputError, require
-from posteer.version import __version__
+from posteer.core.errors import InputError, require
+from posteer.core.version import __version__
 
 app = App(
     name="posteer",
@@ -85,8 +85,8 @@ def elicit(
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""
-    from posteer import console
-    from posteer.elicitation import elicit as find
+    from posteer.api.elicit import elicit as find
+    from posteer.views.terminal import panels as console
 
     with console.delayed_progress() as progress:
         found = find(
@@ -135,10 +135,11 @@ def compare(
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Methods side by side: what they find, what they cost, when a bank pays for itself."""
-    from posteer import comparison as comparing
-    from posteer import console, figures
-    from posteer.console.compare import show_comparison
-    from posteer.spec import split_names
+    from posteer.api import compare as comparing
+    from posteer.core.spec import split_names
+    from posteer.views.figures import canvas as figures
+    from posteer.views.terminal import panels as console
+    from posteer.views.terminal.compare import show_comparison
 
     if figure is not None:
         figures.check_path(figure)
@@ -158,10 +159,10 @@ def compare(
             progress=progress,
         )
     if figure is not None:
-        from posteer.figures.compare import draw_trajectories
+        from posteer.views.figures.compare import draw_trajectories
 
         paths = {
-            summary.method: [comparing.trajectory(run, amortise) for run in summary.runs]
+            summary.method: [results.trajectory(run, amortise) for run in summary.runs]
             for summary in found.methods
         }
         title = f"{utility} from {model}, length {length}"
@@ -187,8 +188,8 @@ def evaluate(
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """The expected utility of a given prompt, and its rank among all prompts of its length."""
-    from posteer import console
-    from posteer.elicitation import judge
+    from posteer.api.evaluate import judge
+    from posteer.views.terminal import panels as console
 
     with console.delayed_progress() as progress:
         judged = judge(
@@ -241,17 +242,20 @@ def sample(
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Draw a model's own latent prior by rolling it out and counting (predictive Monte Carlo)."""
-    from posteer import console, figures
-    from posteer.console import banks
-    from posteer.latents import checks, sampling
+    from posteer.banks import sampling
+    from posteer.banks.checks import report as checks
+    from posteer.core.device import pick_device
     from posteer.models import open_model
+    from posteer.views.figures import canvas as figures
+    from posteer.views.terminal import banks
+    from posteer.views.terminal import panels as console
 
     require(out is not None or check, "expected --out FILE for the bank, or --check")
     require(figure is None or check, "--figure shows what --check found: give both")
     if figure is not None:
         figures.check_path(figure)
     settings = checks.CheckSettings(effort=effort, seed=seed)
-    opened = open_model(model, sampling.pick_device(device))
+    opened = open_model(model, pick_device(device))
     with console.delayed_progress() as progress:
         bank = sampling.sample(
             opened,
@@ -268,7 +272,7 @@ def sample(
         report = checks.check_filter(opened, bank, settings, progress) if check else None
     where = None if out is None else str(out)
     if report is not None and figure is not None:
-        from posteer.figures.checks import draw_checks
+        from posteer.views.figures.checks import draw_checks
 
         draw_checks(report, bank, figure)
     if as_json:
@@ -308,8 +312,8 @@ def train(
     as_json: Annotated[AsJson, Parameter(name="--json")] = False,
 ) -> None:
     """Meta-train a transformer to filter a process. Ctrl-C stops cleanly; run again to go on."""
-    from posteer import console
     from posteer.training import plan as plans
+    from posteer.views.terminal import panels as console
 
     sizes = {"layers": layers, "width": width, "heads": heads, "feedforward": feedforward}
     rest = {
@@ -333,8 +337,8 @@ def train(
 @app.command
 def models(*, as_json: Annotated[AsJson, Parameter(name="--json")] = False) -> None:
     """The trained models inside the package, checked against their hashes."""
-    from posteer import console
     from posteer.models import model_facts, shipped_models
+    from posteer.views.terminal import panels as console
 
     facts = [model_facts(folder) for folder in shipped_models().values()]
     if as_json:

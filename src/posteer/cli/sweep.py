@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from posteer.cli.output import AsJson, print_json
-from posteer.errors import InputError, require
+from posteer.core.errors import InputError, require
 
 if TYPE_CHECKING:
-    from posteer.experiments.sweep.configuration import SweepConfig
+    from posteer.sweeps.configuration import SweepConfig
 
 app = App(name="sweep", help="Run many elicitations; the same command goes on after any stop.")
 
@@ -28,8 +28,8 @@ Json = Annotated[AsJson, Parameter(name="--json")]
 
 
 def _chosen(preset: str | None, config: Path | None) -> SweepConfig:
-    from posteer.experiments.sweep.configuration import read_config
-    from posteer.experiments.sweep.presets import preset as named
+    from posteer.paper.presets import preset as named
+    from posteer.sweeps.configuration import read_config
 
     require(
         (preset is None) != (config is None),
@@ -70,11 +70,11 @@ def _carry_out(
     extend: bool = False,
     retry_failed: bool = False,
 ) -> None:
-    from posteer.console.sweep import show_outcome, watch_sweep
-    from posteer.experiments.sweep.execution import run_sweep
-    from posteer.experiments.sweep.results import consolidate
-    from posteer.experiments.sweep.runs import expand
-    from posteer.experiments.sweep.store import RunStore
+    from posteer.sweeps.execution import run_sweep
+    from posteer.sweeps.results import consolidate
+    from posteer.sweeps.runs import expand
+    from posteer.sweeps.store import RunStore
+    from posteer.views.terminal.sweep import show_outcome, watch_sweep
 
     runs = expand(config).runs
     held = RunStore(out).names() if out.is_dir() else set()
@@ -115,15 +115,15 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """What a sweep would take, and how it differs from the paper's. Nothing is run or written."""
-    from posteer import console
-    from posteer.console.sweep import show_plan
-    from posteer.experiments.sweep.configuration import differences
-    from posteer.experiments.sweep.forecast import forecast
-    from posteer.experiments.sweep.presets import preset as named
-    from posteer.experiments.sweep.runner import BATCH_SIZES
-    from posteer.experiments.sweep.runs import expand
-    from posteer.experiments.sweep.store import RunStore
-    from posteer.latents.sampling import pick_device
+    from posteer.core.device import pick_device
+    from posteer.paper.presets import preset as named
+    from posteer.sweeps.configuration import differences
+    from posteer.sweeps.forecast import forecast
+    from posteer.sweeps.runner import BATCH_SIZES
+    from posteer.sweeps.runs import expand
+    from posteer.sweeps.store import RunStore
+    from posteer.views.terminal import panels as console
+    from posteer.views.terminal.sweep import show_plan
 
     require(workers >= 1, f"{workers} workers: expected at least 1")
     require(batch is None or batch >= 1, f"batches of {batch}: expected at least 1")
@@ -151,10 +151,10 @@ def plan(
 @app.command
 def status(*, out: Out, as_json: Json = False) -> None:
     """How the sweep in a folder stands."""
-    from posteer.console.sweep import show_outcome
-    from posteer.experiments.sweep.execution import outcome
-    from posteer.experiments.sweep.runs import expand
-    from posteer.experiments.sweep.store import RunStore
+    from posteer.sweeps.execution import outcome
+    from posteer.sweeps.runs import expand
+    from posteer.sweeps.store import RunStore
+    from posteer.views.terminal.sweep import show_outcome
 
     store = RunStore.open(out)
     ended = outcome(store, expand(store.config()))
@@ -175,7 +175,7 @@ def retry(
     as_json: Json = False,
 ) -> None:
     """Run failed runs again, and whatever else is left of the sweep in a folder."""
-    from posteer.experiments.sweep.store import RunStore
+    from posteer.sweeps.store import RunStore
 
     require(failed, "expected --failed: only runs that failed are run again")
     config = RunStore.open(out).config()
@@ -195,10 +195,10 @@ def tables(
     as_json: Json = False,
 ) -> None:
     """Every table of the paper from a sweep's runs, the published figures beside ours."""
-    from posteer.experiments.paper.cells import Cells
-    from posteer.experiments.paper.report import facts_of, whole_report
-    from posteer.experiments.paper.tables import write_tables
-    from posteer.experiments.sweep.results import read_rows
+    from posteer.paper.cells import Cells
+    from posteer.paper.tables import write_tables
+    from posteer.sweeps.results import read_rows
+    from posteer.views.paper.report import facts_of, whole_report
 
     rows = read_rows(runs)
     cells = Cells(rows)
@@ -206,8 +206,8 @@ def tables(
     written = write_tables(cells, folder)
     drawn: list[Path] = []
     if figures:
-        from posteer.experiments.paper.figures import draw_all
-        from posteer.experiments.sweep.results import read_histories
+        from posteer.sweeps.results import read_histories
+        from posteer.views.paper.figures import draw_all
 
         drawn = draw_all(cells, read_histories(runs), folder)
     if as_json:

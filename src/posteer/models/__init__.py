@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from posteer.errors import InputError
+from posteer.core.errors import InputError
+from posteer.families.markov.priors import open_process
 from posteer.models import function
-from posteer.models.base import Metered, ModelState, QueryCount, SequenceModel
-from posteer.models.checkpoint import load_model, read_manifest
 from posteer.models.conditioned import after_context, condition, context_of, unconditioned
 from posteer.models.exact import ExactModel
 from posteer.models.function import FunctionModel, complete
-from posteer.models.transformer import TransformerModel
-from posteer.processes import open_process
+from posteer.models.meter import Metered, QueryCount
+from posteer.models.protocol import ModelState, SequenceModel
+from posteer.models.transformer.checkpoint import load_model, read_manifest
+from posteer.models.transformer.model import TransformerModel
 
 __all__ = [
     "ExactModel",

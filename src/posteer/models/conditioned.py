@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.errors import InputError, require
-from posteer.kernels import ContextSpace, count_transitions
-from posteer.models.base import Metered, SequenceModel
+from posteer.core.errors import InputError, require
+from posteer.core.shapes import Float, Int
+from posteer.families.markov.priors import Process
 from posteer.models.exact import ExactModel, ExactState
-from posteer.processes import Process
-from posteer.shapes import Float, Int
+from posteer.models.meter import Metered
+from posteer.models.protocol import SequenceModel
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 
 def condition(model: Any, context: Sequence[int]) -> Any:

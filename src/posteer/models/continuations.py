@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.models.base import Metered, SequenceModel
+from posteer.core.memory import free_cached, is_out_of_memory
+from posteer.core.shapes import Float, Int
 from posteer.models.conditioned import context_of
-from posteer.models.memory import free_cached, is_out_of_memory
-from posteer.models.tree import prompt_tree_size, tree_size
-from posteer.shapes import Float, Int
+from posteer.models.meter import Metered
+from posteer.models.protocol import SequenceModel
+from posteer.models.trees import prompt_tree_size, tree_size
 
 NODES_IN_ONE_PASS = 256
 """Nodes of a continuation tree up to which a transformer reads it behind one mask."""

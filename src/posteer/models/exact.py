@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.kernels import ContextSpace
-from posteer.models.base import predict_by_advancing
-from posteer.processes import Process, fingerprint
-from posteer.shapes import Float, Int
+from posteer.core.shapes import Float, Int
+from posteer.families.markov.priors import Process, fingerprint
+from posteer.models.protocol import predict_by_advancing
+from posteer.tokens.contexts import ContextSpace
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.errors import InputError, require
-from posteer.kernels import ContextSpace
-from posteer.models.base import SequenceModel, predict_by_advancing
-from posteer.processes import Process
-from posteer.shapes import Float, Int
-from posteer.userfiles import object_from_file
+from posteer.core.errors import InputError, require
+from posteer.core.shapes import Float, Int
+from posteer.core.userfiles import object_from_file
+from posteer.families.markov.priors import Process
+from posteer.models.protocol import SequenceModel, predict_by_advancing
+from posteer.tokens.contexts import ContextSpace
 
 
 @dataclass(frozen=True, eq=False)

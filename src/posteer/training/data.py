@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.kernels import ContextSpace
-from posteer.models.transformer import Transformer
-from posteer.processes import Process, sample_sequences
-from posteer.randomness import numpy_stream, torch_stream
-from posteer.shapes import Float, Int
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.shapes import Float, Int
+from posteer.families.markov.priors import Process, sample_sequences
+from posteer.models.transformer.model import Transformer
+from posteer.tokens.contexts import ContextSpace
 
 
 def training_batch(

@@ -18,18 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.errors import InputError, require
-from posteer.files import write_atomically, write_folder_atomically, write_json
-from posteer.models.checkpoint import (
+from posteer.core.errors import InputError, require
+from posteer.core.files import write_atomically, write_folder_atomically, write_json
+from posteer.core.randomness import torch_stream
+from posteer.families.markov.priors import open_process
+from posteer.models.transformer.checkpoint import (
     read_manifest,
     read_tensors,
     save_model,
     split_tensors,
     with_manifest,
 )
-from posteer.models.transformer import Transformer
-from posteer.processes import open_process
-from posteer.randomness import torch_stream
+from posteer.models.transformer.model import Transformer
 from posteer.training.data import ExcessRisk, HeldOut, training_batch
 from posteer.training.plan import TrainingPlan
 

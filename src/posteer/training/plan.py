@@ -6,9 +6,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from posteer.errors import InputError, require
-from posteer.models.transformer import Architecture
-from posteer.processes import open_process
+from posteer.core.errors import InputError, require
+from posteer.families.markov.priors import open_process
+from posteer.models.transformer.model import Architecture
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The doors: elicit, evaluate, compare, sample, check."""

@@ -1,0 +1,1 @@
+"""Does a model behave as a Bayes filter?"""

@@ -1,0 +1,142 @@
+"""Does the order of the past matter where it should not?
+
+Two blocks of a sequence that start in the same context and end in the same context can trade places
+without changing any transition count. A Bayes filter of that order gives both sequences the same
+probability and predicts the same next token after either: there is no chance in it, so what is
+reported is a size and not a p-value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posteer.banks.checks.statistics import Interval, mean_interval
+from posteer.banks.checks.tracing import trace
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.shapes import Int
+from posteer.models.protocol import SequenceModel
+from posteer.tokens.contexts import ContextSpace
+
+TOKENS_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class ExchangeabilityCheck:
+    """Rollouts of the model against themselves with blocks swapped.
+
+    `size` is the mean absolute change of the log-probability in nats a sequence, over sequences in
+    which something could be swapped (`moved` of them; `swaps` a sequence on average); `drift` its
+    signed mean; `largest` the largest; `next_token` the mean total variation between the laws that
+    follow.
+    `impossible` counts swapped sequences of probability zero, which are left out of the means.
+    `rounding` is what arithmetic alone may do; `exact` whether nothing exceeds it.
+    """
+
+    sequences: int
+    length: int
+    moved: int
+    swaps: float
+    impossible: int
+    size: Interval
+    drift: Interval
+    largest: float
+    next_token: float
+    rounding: float
+    exact: bool
+    differences: list[float]
+
+    @property
+    def verdict(self) -> str:
+        """In words, for the report."""
+        if self.moved < self.sequences / 4:
+            return "too few equal contexts to swap blocks"
+        if self.impossible:
+            return f"{self.impossible} swapped sequences are impossible"
+        if self.exact:
+            return "exchangeable to rounding"
+        return f"swaps move {self.length} tokens by {self.size.value:.2g} nats"
+
+
+def check_exchangeability(
+    model: SequenceModel, *, rollouts: int, length: int, seed: int, swaps: int = 8
+) -> ExchangeabilityCheck:
+    generator, stream = torch_stream(seed, "swap-check"), numpy_stream(seed, "swap-check")
+    differences, variations, moved, done = [], [], 0, 0
+    size = max(1, min(model.batch_limit(length), TOKENS_AT_ONCE // length))
+    epsilon = 0.0
+    for start in range(0, rollouts, size):
+        n = min(size, rollouts - start)
+        empty = torch.zeros(n, 0, dtype=torch.long)
+        own = trace(model, empty, length, generator).tokens
+        pairs = [swap_blocks(model.space, row, stream, swaps) for row in own]
+        swapped = torch.stack([row for row, _ in pairs])
+        changed = (swapped != own).any(1)
+        done += sum(count for _, count in pairs)
+        moved += int(changed.sum())
+        if not bool(changed.any()):
+            continue
+        own, swapped = own[changed], swapped[changed]
+        first, second = model.log_predictive(own), model.log_predictive(swapped)
+        epsilon = torch.finfo(first.dtype).eps
+        differences.append(_log_probability(first, own) - _log_probability(second, swapped))
+        variations.append((first[:, -1].exp() - second[:, -1].exp()).abs().sum(-1).cpu() / 2)
+    none = torch.zeros(0, dtype=torch.float64)
+    nats = torch.cat([none, *differences])
+    possible = nats[torch.isfinite(nats)]
+    rounding = 100 * epsilon * length
+    return ExchangeabilityCheck(
+        sequences=rollouts,
+        length=length,
+        moved=moved,
+        swaps=done / rollouts,
+        impossible=len(nats) - len(possible),
+        size=mean_interval(possible.abs()),
+        drift=mean_interval(possible),
+        largest=float(possible.abs().max()) if len(possible) else math.nan,
+        next_token=float(torch.cat([none, *variations]).nanmean()) if variations else math.nan,
+        rounding=rounding,
+        exact=len(nats) == 0 or bool((nats.abs() <= rounding).all()),
+        differences=possible.tolist(),
+    )
+
+
+def _log_probability(laws: Tensor, tokens: Int[Tensor, "B T"]) -> Tensor:
+    laws = laws[:, :-1].double().cpu()
+    return laws.gather(-1, tokens[..., None].cpu()).squeeze(-1).sum(-1)
+
+
+def swap_blocks(
+    space: ContextSpace, tokens: Int[Tensor, "T"], stream: np.random.Generator, swaps: int
+) -> tuple[Int[Tensor, "T"], int]:
+    """The sequence after random block swaps, and how many of `swaps` could be made."""
+    row, made = tokens.numpy().copy(), 0
+    for _ in range(swaps):
+        found = _two_blocks(space.contexts_of(torch.from_numpy(row)).numpy(), stream)
+        if found is None:
+            continue
+        i, j, p, q = (at + space.order for at in found)
+        row = np.concatenate([row[:i], row[p:q], row[j:p], row[i:j], row[q:]])
+        made += 1
+    return torch.from_numpy(row), made
+
+
+def _two_blocks(
+    contexts: np.ndarray, stream: np.random.Generator, tries: int = 20
+) -> tuple[int, int, int, int] | None:
+    """i < j <= p < q with equal contexts at i and p and at j and q, or None if none was found."""
+    again = np.array([at for at in range(len(contexts)) if contexts[at] in contexts[at + 1 :]])
+    for _ in range(tries if len(again) else 0):
+        i = int(stream.choice(again))
+        p = int(stream.choice(np.flatnonzero(contexts[i + 1 :] == contexts[i]) + i + 1))
+        ends = np.isin(contexts[i + 1 : p + 1], contexts[p + 1 :])
+        if not ends.any():
+            continue
+        j = int(stream.choice(np.flatnonzero(ends) + i + 1))
+        q = int(stream.choice(np.flatnonzero(contexts[p + 1 :] == contexts[j]) + p + 1))
+        return i, j, p, q
+    return None

@@ -1,0 +1,78 @@
+"""The few tests the checks need, on torch alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posteer.core.shapes import Float, Int
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def two_sample_ks(first: Float[Tensor, "n"], second: Float[Tensor, "k"]) -> tuple[float, float]:
+    """The Kolmogorov-Smirnov distance and its asymptotic p-value.
+
+    With ties the p-value is conservative: alarms are rarer than it says.
+    """
+    first, second = first.sort().values, second.sort().values
+    at = torch.cat([first, second])
+    below_first = torch.searchsorted(first, at, right=True) / len(first)
+    below_second = torch.searchsorted(second, at, right=True) / len(second)
+    distance = float((below_first - below_second).abs().max())
+    size = len(first) * len(second) / (len(first) + len(second))
+    return distance, kolmogorov_tail(distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size)))
+
+
+def kolmogorov_tail(x: float) -> float:
+    """P(K > x) for Kolmogorov's limit."""
+    if x < 0.2:
+        return 1.0
+    terms = ((-1) ** (j - 1) * math.exp(-2 * j * j * x * x) for j in range(1, 101))
+    return min(1.0, max(0.0, 2 * sum(terms)))
+
+
+def wasserstein(first: Float[Tensor, "n"], second: Float[Tensor, "k"]) -> float:
+    """W1 on the line: the area between the two distribution functions."""
+    first, second = first.sort().values, second.sort().values
+    at = torch.cat([first, second]).sort().values
+    below_first = torch.searchsorted(first, at[:-1], right=True) / len(first)
+    below_second = torch.searchsorted(second, at[:-1], right=True) / len(second)
+    return float(((below_first - below_second).abs() * at.diff()).sum())
+
+
+def normal_tail(z: float) -> float:
+    """Two-sided p-value of a standard normal."""
+    return math.erfc(abs(z) / math.sqrt(2))
+
+
+def mean_interval(values: Float[Tensor, "n"]) -> Interval:
+    """Mean with a normal 95 % interval."""
+    mean = float(values.mean())
+    error = 1.96 * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return Interval(mean, mean - error, mean + error)
+
+
+def uniformity(ranks: Int[Tensor, "n"], n_ranks: int, n_bins: int) -> float:
+    """Chi-square p-value for ranks uniform on 0 .. n_ranks - 1, in equal bins."""
+    bins = ranks * n_bins // n_ranks
+    seen = torch.bincount(bins, minlength=n_bins).double()
+    expected = len(ranks) / n_bins
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    shape = torch.tensor((n_bins - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(shape, statistic / 2))
+
+
+def holm(p_values: list[float]) -> float:
+    """The smallest p-value, corrected for their number: valid however they depend."""
+    return min(1.0, len(p_values) * min(p_values)) if p_values else 1.0

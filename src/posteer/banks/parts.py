@@ -1,0 +1,142 @@
+"""Finished chunks of a draw, kept so that an interrupted one goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from posteer.banks.drawn import pack, unpack
+from posteer.core.errors import InputError, require
+from posteer.core.files import write_atomically
+from posteer.core.shapes import Int
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: there two processes on one bank are not told apart
+    fcntl = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """Counts of some rollouts at the end and at the snapshots, and their tokens if asked for."""
+
+    counts: Int[Tensor, "L C V"]
+    snapshots: dict[int, Int[Tensor, "L C V"]]
+    sequences: Int[Tensor, "L R"] | None
+
+    def tensors(self) -> dict[str, Tensor]:
+        named = {"counts": self.counts}
+        named |= {f"counts_at_{length}": counts for length, counts in self.snapshots.items()}
+        return named if self.sequences is None else named | {"sequences": self.sequences}
+
+    @staticmethod
+    def join(parts: list[dict[str, Tensor]], lengths: list[int]) -> Rollouts:
+        def joined(name: str) -> Tensor:
+            return torch.cat([part[name] for part in parts])
+
+        return Rollouts(
+            joined("counts"),
+            {length: joined(f"counts_at_{length}") for length in lengths},
+            joined("sequences") if "sequences" in parts[0] else None,
+        )
+
+
+class Parts:
+    """Finished chunks of a draw: in a folder beside the bank, or in memory without one."""
+
+    def __init__(self, out: Path | None, key: str) -> None:
+        self.folder = None if out is None else out.with_name(f"{out.name}.parts")
+        self.key = key
+        self.held: dict[tuple[int, int], tuple[dict[str, Tensor], float, int]] = {}
+        self.lock: int | None = None
+
+    def __enter__(self) -> Parts:
+        try:
+            if self.folder is not None and self.folder.is_dir():
+                self._lock()
+                for path in sorted(self.folder.glob("*.safetensors")):
+                    self._read(path)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+    def _lock(self) -> None:
+        """One process at a time: two would draw the same rollouts."""
+        assert self.folder is not None
+        if self.lock is not None or fcntl is None:
+            return
+        self.lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"another process is drawing into {self.folder}") from error
+
+    def _read(self, path: Path) -> None:
+        try:
+            tensors, facts = unpack(path)
+        except InputError:
+            path.unlink()  # cut short by a crash of the machine: drawn again
+            return
+        require(
+            facts["key"] == self.key,
+            f"{self.folder} holds an unfinished draw with other settings: remove it, or choose "
+            "another --out",
+        )
+        first, count = facts["first"], facts["count"]
+        overlaps = any(first < a + n and a < first + count for a, n in self.held)
+        if overlaps or len(tensors["counts"]) != count:
+            path.unlink()  # of a draw with other chunks: what it held is here already, or is redone
+            return
+        self.held[first, count] = (tensors, facts["seconds"], facts["tokens"])
+
+    def missing(self, total: int, size: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rollouts that no chunk holds yet, at most `size` at a time."""
+        at = 0
+        for first, count in [*sorted(self.held), (total, 0)]:
+            while at < first:
+                n = min(size, first - at)
+                yield at, n
+                at += n
+            at = first + count
+
+    def keep(self, first: int, count: int, done: Rollouts, seconds: float, tokens: int) -> None:
+        tensors = {name: tensor.cpu() for name, tensor in done.tensors().items()}
+        self.held[first, count] = (tensors, seconds, tokens)
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock()
+            facts = {
+                "key": self.key,
+                "first": first,
+                "count": count,
+                "seconds": seconds,
+                "tokens": tokens,
+            }
+            name = f"{first:09d}-{first + count:09d}.safetensors"
+            write_atomically(self.folder / name, pack(tensors, facts))
+
+    def all(self, lengths: list[int]) -> tuple[Rollouts, float, int]:
+        """Everything joined in order, with the seconds and tokens all of it took."""
+        parts = [self.held[at] for at in sorted(self.held)]
+        rollouts = Rollouts.join([part[0] for part in parts], lengths)
+        return rollouts, sum(part[1] for part in parts), sum(part[2] for part in parts)
+
+    def clear(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._release()

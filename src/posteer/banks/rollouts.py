@@ -1,0 +1,344 @@
+"""Predictive Monte Carlo: roll a model out and count (paper, app. PMC).
+
+Only `start` and `advance` are asked of the model. Counts are kept as tokens come; the tokens
+themselves are not, unless asked for. Rollout r of a seed reads its own column of a random stream,
+so it is the same rollout in a chunk of one or of all, and a shorter rollout is the beginning of a
+longer one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posteer.banks.drawn import LatentBank, Origin, load_bank
+from posteer.banks.parts import Parts, Rollouts
+from posteer.banks.unvisited import kernels_of_counts
+from posteer.core.errors import InputError, require
+from posteer.core.memory import free_cached, is_out_of_memory
+from posteer.core.randomness import torch_stream
+from posteer.core.shapes import Float
+from posteer.core.version import __version__
+from posteer.models.meter import Metered
+from posteer.models.protocol import SequenceModel
+
+BLOCK = 64
+"""Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
+the batch is always run on CPU."""
+
+MOST_AT_ONCE = 2**16
+STEPS_OF_UNIFORMS = 128
+CHECK_EVERY = 64
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawPlan:
+    """What determines the rollouts of a bank, together with the model.
+
+    `context` are observed tokens that every rollout continues; only what follows them is counted.
+    """
+
+    n_samples: int = 5000
+    rollout_length: int = 2000
+    seed: int = 0
+    context: tuple[int, ...] = ()
+    unvisited: str = "donor"
+    keep_tokens: bool = False
+
+    def check(self, model: SequenceModel) -> None:
+        """Refuse what this model cannot do before anything is allocated."""
+        space = model.space
+        require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
+        require(
+            self.rollout_length > space.order,
+            f"rollouts of {self.rollout_length} tokens: expected more than the order {space.order}",
+        )
+        outside = [token for token in self.context if not 0 <= token < space.vocab_size]
+        require(
+            not outside,
+            f"context has the symbol {outside[0] if outside else ''}: expected symbols 0 to "
+            f"{space.vocab_size - 1}",
+        )
+
+        longest = model.max_length
+        most = math.inf if longest is None else longest + 1 - len(self.context)
+        require(
+            most > space.order,
+            f"a context of {len(self.context)} tokens: {model.name} was trained on positions for "
+            f"{longest}, which leaves none to roll out",
+        )
+        require(
+            self.rollout_length <= most,
+            f"rollouts of {self.rollout_length} tokens after {len(self.context)} observed: "
+            f"{model.name} was trained on positions for {longest} tokens, so at most {most}",
+        )
+
+    @property
+    def snapshot_lengths(self) -> list[int]:
+        """Earlier lengths at which counts are kept, to see how frequencies settle."""
+        halves = {self.rollout_length >> halvings for halvings in (1, 2, 3, 4)}
+        return sorted(length for length in halves if length >= 8)
+
+
+def draw_bank(
+    model: Metered,
+    plan: DrawPlan,
+    out: Path | None = None,
+    *,
+    chunk: int | None = None,
+    progress: Progress | None = None,
+) -> LatentBank:
+    """Roll out and count, `chunk` rollouts at a time (as many as the memory takes by default, and
+    fewer once it turns out to take less).
+
+    With `out`, finished chunks are kept beside it: the same call goes on after an interruption and
+    returns the finished bank if it is there already.
+    """
+    plan.check(model)
+    key = _key(model.fingerprint, plan)
+    if out is not None and out.exists():
+        bank = load_bank(out)
+        if _key_of(bank) != key:
+            raise InputError(f"{out} holds another draw: choose another name, or remove it")
+        Parts(out, key).clear()  # of a run that stopped between the bank and its tidying up
+        return bank
+    with Parts(out, key) as parts:
+        with _narrow_cache(model):
+            _draw_missing(model, plan, parts, chunk, progress)
+        bank = _assemble(model, plan, parts)
+        if out is not None:
+            bank.save(out)
+            parts.clear()
+    return bank
+
+
+@contextmanager
+def _narrow_cache(model: Metered) -> Iterator[None]:
+    """Let a transformer on a GPU keep its cache in half the bytes: reading it bounds the speed."""
+    inner: Any = model.inner
+    if not hasattr(inner, "narrow_cache"):
+        yield
+        return
+    before, inner.narrow_cache = inner.narrow_cache, True
+    try:
+        yield
+    finally:
+        inner.narrow_cache = before
+
+
+def _draw_missing(
+    model: Metered, plan: DrawPlan, parts: Parts, chunk: int | None, progress: Progress | None
+) -> None:
+    """Chunk by chunk what is not there yet."""
+    least = 1 if _runs_any_batch(model, plan) else BLOCK
+    part = _rounded(chunk or model.batch_limit(_longest(plan)), least)
+    part = min(part, MOST_AT_ONCE, _rounded(plan.n_samples, least))
+    while (gap := next(parts.missing(plan.n_samples, part), None)) is not None:
+        first, count = gap
+
+        def report(done: int, first: int = first, count: int = count) -> None:
+            if progress is not None:
+                all_done = first * plan.rollout_length + count * done
+                progress("rolling out", all_done, plan.n_samples * plan.rollout_length)
+
+        started, before = time.perf_counter(), model.queries.forward_tokens
+        try:
+            rollouts = roll_out(model, plan, first, count, report)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            require(
+                part > least,
+                f"{least} rollouts of {plan.rollout_length:,} tokens do not fit into memory: "
+                "expected shorter ones",
+            )
+            part = _rounded((part + 1) // 2, least)  # a rollout is the same in any chunk
+            free_cached()
+            continue
+        spent = model.queries.forward_tokens - before
+        parts.keep(first, count, rollouts, time.perf_counter() - started, spent)
+
+
+def _assemble(model: Metered, plan: DrawPlan, parts: Parts) -> LatentBank:
+    """Everything drawn, as one bank that says where it came from."""
+    rollouts, seconds, spent = parts.all(plan.snapshot_lengths)
+    assert len(rollouts.counts) == plan.n_samples
+    before = model.queries.forward_tokens
+    kernels = kernels_of_counts(model, rollouts.counts, plan.unvisited, plan.seed, plan.context)
+    origin = Origin(
+        source="rollouts",
+        model=model.name,
+        fingerprint=model.fingerprint,
+        process=None if model.process is None else model.process.spec,
+        seed=plan.seed,
+        rollout_length=plan.rollout_length,
+        context=plan.context,
+        tokens=spent + model.queries.forward_tokens - before,
+        seconds=round(seconds, 3),
+        device=str(getattr(model.inner, "device", "cpu")),
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        version=__version__,
+    )
+    return LatentBank(
+        model.space,
+        kernels,
+        origin,
+        plan.unvisited,
+        rollouts.counts,
+        rollouts.snapshots,
+        rollouts.sequences,
+    )
+
+
+def _longest(plan: DrawPlan) -> int:
+    return len(plan.context) + plan.rollout_length
+
+
+def _rounded(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _runs_any_batch(model: Metered, plan: DrawPlan) -> bool:
+    """Whether a rollout is the same in any batch, or on a device where that is not promised."""
+    device = torch.device(getattr(model.inner, "device", "cpu"))
+    return device.type != "cpu" or model.batch_invariant(_longest(plan))
+
+
+def _key(fingerprint: str, plan: DrawPlan) -> str:
+    text = json.dumps(asdict(plan), sort_keys=True)
+    return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
+
+
+def _key_of(bank: LatentBank) -> str:
+    """The key of the plan that made a bank."""
+    origin = bank.origin
+    plan = DrawPlan(
+        n_samples=len(bank),
+        rollout_length=origin.rollout_length or 0,
+        seed=origin.seed,
+        context=origin.context,
+        unvisited=bank.unvisited,
+        keep_tokens=bank.sequences is not None,
+    )
+    return _key(origin.fingerprint, plan)
+
+
+def roll_out(
+    model: Metered,
+    plan: DrawPlan,
+    first: int,
+    count: int,
+    report: Callable[[int], None] | None = None,
+) -> Rollouts:
+    """Rollouts `first` to `first + count` of a plan.
+
+    On CPU a model that is not batch-invariant always reads the same whole blocks, so that what a
+    rollout is does not depend on the chunk; the extra ones are dropped.
+    """
+    if _runs_any_batch(model, plan):
+        return _roll_block(model, plan, _Uniforms(plan, first, count), report)
+    parts = []
+    for block in range(first // BLOCK, -(-(first + count) // BLOCK)):
+        begin, end = max(first, block * BLOCK), min(first + count, (block + 1) * BLOCK)
+
+        def scaled(done: int, begin: int = begin, end: int = end) -> None:
+            if report is not None:
+                share = (begin - first) * plan.rollout_length + (end - begin) * done
+                report(share // count)
+
+        whole = _roll_block(model, plan, _Uniforms(plan, block * BLOCK, BLOCK), scaled)
+        wanted = slice(begin - block * BLOCK, end - block * BLOCK)
+        parts.append({name: tensor[wanted] for name, tensor in whole.tensors().items()})
+    return Rollouts.join(parts, plan.snapshot_lengths)
+
+
+class _Uniforms:
+    """The random numbers of some rollouts, one column each, a few steps at a time."""
+
+    def __init__(self, plan: DrawPlan, first: int, count: int) -> None:
+        blocks = range(first // BLOCK, -(-(first + count) // BLOCK))
+        self.streams = [torch_stream(plan.seed, "rollouts", block) for block in blocks]
+        offset = first - blocks.start * BLOCK
+        self.columns = slice(offset, offset + count)
+        self.count = count
+
+    def steps(self, n: int) -> Float[Tensor, "n L"]:
+        parts = [
+            torch.rand(n, BLOCK, dtype=torch.float64, generator=stream) for stream in self.streams
+        ]
+        return torch.cat(parts, 1)[:, self.columns]
+
+
+def _roll_block(
+    model: Metered,
+    plan: DrawPlan,
+    uniforms: _Uniforms,
+    report: Callable[[int], None] | None,
+) -> Rollouts:
+    """All columns at once, one token at a time, never waiting for the device."""
+    space, n = model.space, uniforms.count
+    state = model.start(n, len(plan.context) + plan.rollout_length)
+    device = state.log_probs.device
+    waiting: list[Tensor] = []
+    contexts = torch.zeros(n, dtype=torch.long, device=device)
+    for symbol in plan.context:
+        tokens = torch.full((n,), symbol, device=device)
+        _, state = model.advance(state, tokens)
+        contexts = (contexts * space.vocab_size + tokens) % space.n_contexts
+    known = len(plan.context)
+    size = space.n_contexts * space.vocab_size
+    counts = torch.zeros(n, size, dtype=torch.int32, device=device)
+    ones = torch.ones(n, 1, dtype=torch.int32, device=device)
+    off = torch.zeros(n, device=device)
+    snapshots, kept = {}, []
+    for done in range(1, plan.rollout_length + 1):
+        law = state.log_probs.exp().cumsum(-1)
+        off = torch.maximum(off, (law[:, -1] - 1).abs())
+        if not waiting:
+            ahead = min(STEPS_OF_UNIFORMS, plan.rollout_length - done + 1)
+            waiting = list(uniforms.steps(ahead).to(device).flip(0).unbind(0))
+        tokens = (waiting.pop()[:, None] >= law[:, :-1]).sum(-1)
+        edges = contexts * space.vocab_size + tokens
+        if known >= space.order:
+            counts.scatter_add_(1, edges[:, None], ones)
+        contexts = edges % space.n_contexts
+        known += 1
+        if plan.keep_tokens:
+            kept.append(tokens.to(torch.int32).cpu())
+        if done in plan.snapshot_lengths:
+            snapshots[done] = counts.view(n, space.n_contexts, -1).cpu().clone()
+        if done % CHECK_EVERY == 0 or done == plan.rollout_length:
+            _require_laws(model, float(off.max()), done)
+        if done < plan.rollout_length:
+            _, state = model.advance(state, tokens)
+        if report is not None:
+            report(done)
+    sequences = torch.stack(kept, 1) if plan.keep_tokens else None
+    return Rollouts(counts.view(n, space.n_contexts, -1).cpu(), snapshots, sequences)
+
+
+def _require_laws(model: Metered, worst: float, done: int) -> None:
+    """Refuse a model whose next-token laws are not laws."""
+    require(
+        not math.isnan(worst),
+        f"{model.name} returned a next-token law that is not a number within {done} tokens: "
+        "no bank is written",
+    )
+    require(
+        worst < 1e-3,
+        f"{model.name} returned a next-token law that sums to 1 only within {worst:.2g} "
+        f"within {done} tokens: expected probabilities that sum to 1; no bank is written",
+    )

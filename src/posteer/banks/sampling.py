@@ -1,0 +1,64 @@
+"""One call from the name of a model to a bank of its latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from posteer.banks.drawn import LatentBank
+from posteer.banks.rollouts import DrawPlan, draw_bank
+from posteer.banks.shipped import shipped_bank
+from posteer.core.device import pick_device
+from posteer.core.errors import require
+from posteer.core.progress import Progress
+from posteer.models import Metered, SequenceModel, complete, open_model
+from posteer.tokens.prompts import parse_context
+
+
+def sample(
+    model: str | SequenceModel | Any,
+    *,
+    rollouts: int = 5000,
+    length: int = 2000,
+    seed: int = 0,
+    context: str | Sequence[int] = (),
+    unvisited: str = DrawPlan().unvisited,
+    keep_tokens: bool = False,
+    out: str | Path | None = None,
+    chunk: int | None = None,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> LatentBank:
+    """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
+
+    With `out`, the same call goes on where an interrupted one stopped. Without it, the bank shipped
+    with a model is returned if these are its settings.
+
+    >>> bank = sample("exact:urn", rollouts=100, length=50)
+    >>> tuple(bank.kernels.shape), bank.tokens
+    ((100, 2, 2), 4900)
+    """
+    opened = open_model(model, pick_device(device)) if isinstance(model, str) else complete(model)
+    plan = DrawPlan(
+        n_samples=rollouts,
+        rollout_length=length,
+        seed=seed,
+        context=parse_context(context, opened.space.vocab_size),
+        unvisited=unvisited,
+        keep_tokens=keep_tokens,
+    )
+    require(chunk is None or chunk >= 1, f"chunk {chunk}: expected at least 1 rollout")
+    if out is None and plan == DrawPlan():
+        shipped = shipped_bank(opened.fingerprint)
+        if shipped is not None:
+            return shipped
+    where = None if out is None else Path(out)
+    require(
+        where is None or not where.is_dir(), f"{where} is a folder: expected a file for the bank"
+    )
+    require(
+        where is None or where.parent.is_dir(),
+        f"{where}: there is no folder {None if where is None else where.parent}",
+    )
+    return draw_bank(Metered(opened), plan, where, chunk=chunk, progress=progress)

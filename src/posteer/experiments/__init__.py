@@ -1,1 +1,0 @@
-"""The paper's experiment, beside its published figures."""

@@ -1,1 +1,0 @@
-"""The paper: its published figures, tables, claims and figures, from records of a sweep."""

@@ -1,1 +1,0 @@
-"""Many runs: a configuration that expands to runs, a store that keeps them, a batched runner."""

@@ -1,0 +1,1 @@
+"""What a latent is: the protocol, and one package for each family."""

@@ -1,0 +1,1 @@
+"""k-Markov kernels: priors, tilts, prompt classes, fits."""

@@ -1,0 +1,1 @@
+"""A conjugate prior fitted to a bank: mixtures of products of Dirichlets."""

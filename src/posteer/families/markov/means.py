@@ -1,0 +1,88 @@
+"""mu: the exact mean utility of a kernel's continuations, at any horizon."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posteer.core.errors import require
+from posteer.core.shapes import Float
+from posteer.goals.protocol import ENUMERABLE_CONTINUATIONS, FiniteStateForm, Utility
+from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities
+
+
+def has_exact_mean(utility: Utility, vocab_size: int, horizon: int) -> bool:
+    """Whether `utility_of_kernels` can be computed, by automaton or by enumeration."""
+    form = utility.finite_state(vocab_size, horizon)
+    return form is not None or vocab_size**horizon <= ENUMERABLE_CONTINUATIONS
+
+
+def utility_of_kernels(
+    utility: Utility, space: ContextSpace, kernels: Float[Tensor, "L C V"], horizon: int
+) -> Float[Tensor, "L C"]:
+    """mu(kernel; context): the exact mean utility of each kernel's continuations (eq. mu_kmarkov).
+
+    The space's order must be at least the utility's; lift the kernels first if it is not.
+    """
+    require(
+        space.order >= utility.order,
+        f"{utility.name} reads {utility.order} prompt tokens: lift the kernels to that order",
+    )
+    form = utility.finite_state(space.vocab_size, horizon)
+    if form is not None:
+        part = max(1, 2**24 // (space.n_contexts * space.vocab_size * len(form.final)))
+        return torch.cat(
+            [
+                _mean_by_states(form, utility.order, space, some, horizon)
+                for some in kernels.split(part)
+            ]
+        )
+    require(
+        space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS,
+        f"{utility.name} has no exact mean at horizon {horizon}: "
+        f"{space.vocab_size}**{horizon} continuations are too many to enumerate",
+    )
+    return _mean_by_enumeration(utility, space, kernels, horizon)
+
+
+def _mean_by_states(
+    form: FiniteStateForm,
+    reward_order: int,
+    space: ContextSpace,
+    kernels: Float[Tensor, "L C V"],
+    horizon: int,
+) -> Float[Tensor, "L C"]:
+    """Backward induction: value[l, c, s] is the expected utility still to come."""
+    device = kernels.device
+    contexts = torch.arange(space.n_contexts, device=device)
+    n_states = len(form.final)
+    reward = form.reward.to(device).expand(n_states, -1, space.vocab_size)
+    if reward.shape[1] > 1:  # the utility's own contexts are suffixes of the space's
+        reward = reward[:, contexts % space.vocab_size**reward_order]
+    reward = reward.expand(n_states, space.n_contexts, space.vocab_size)
+    next_context = space.next_context.to(device)
+    next_state = form.step.to(device)
+    value = form.final.to(device).expand(len(kernels), space.n_contexts, n_states)
+    for _ in range(horizon):
+        # following[l, c, s, v] = value at (next_context[c, v], next_state[s, v])
+        following = value[:, next_context[:, None, :], next_state[None, :, :]]
+        gain = reward.transpose(0, 1) + following
+        value = (kernels[:, :, None, :] * gain).sum(-1)
+    return value[:, :, form.start]
+
+
+def _mean_by_enumeration(
+    utility: Utility, space: ContextSpace, kernels: Float[Tensor, "L C V"], horizon: int
+) -> Float[Tensor, "L C"]:
+    continuations = all_sequences(space.vocab_size, horizon)
+    contexts = torch.arange(space.n_contexts) % space.vocab_size**utility.order
+    values = utility(
+        continuations.expand(space.n_contexts, -1, -1),
+        contexts[:, None].expand(-1, len(continuations)),
+    ).to(kernels.device)
+    return torch.cat(
+        [
+            (continuation_log_probabilities(space, part, continuations).exp() * values).sum(-1)
+            for part in kernels.split(max(1, 2**22 // values.numel()))
+        ]
+    )

@@ -1,0 +1,1 @@
+"""What to elicit: utilities, objectives, and their finite-state forms."""

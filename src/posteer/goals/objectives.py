@@ -1,0 +1,137 @@
+"""What is made large: a number for each prompt, from the law of its continuations.
+
+Two kinds. The expected utility is linear in that law. The forward cross-entropy, the objective of
+prompt tuning by distillation, is the logarithm of it averaged over a target: no utility of single
+continuations has it as a mean, so it stands beside utilities, not among them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from posteer.core.errors import require
+from posteer.core.shapes import Float, Int
+from posteer.core.spec import parse_spec
+from posteer.goals.protocol import Utility
+from posteer.goals.reverse_cross_entropy import open_target
+from posteer.goals.utilities import open_utility
+from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """`contexts` are the prompts' last `order` tokens as context numbers."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def order(self) -> int: ...
+
+    def of_laws(
+        self, log_probs: Float[Tensor, "K Y"], contexts: Int[Tensor, "K"]
+    ) -> Float[Tensor, "K"]:
+        """The value of each prompt; differentiable in `log_probs`."""
+
+
+class ExpectedUtility:
+    """J: the mean of a utility over the continuations of a vocabulary and horizon."""
+
+    def __init__(self, utility: Utility, vocab_size: int, horizon: int) -> None:
+        self.utility = utility
+        self.name, self.order = utility.name, utility.order
+        self._space = ContextSpace(vocab_size, utility.order)
+        self._horizon = horizon
+
+    @cached_property
+    def values(self) -> Float[Tensor, "C Y"]:
+        """The utility of every continuation from every context it can tell apart."""
+        continuations = all_sequences(self._space.vocab_size, self._horizon)
+        contexts = torch.arange(self._space.n_contexts)[:, None]
+        return self.utility(
+            continuations.expand(self._space.n_contexts, -1, -1),
+            contexts.expand(-1, len(continuations)),
+        ).double()
+
+    def of_laws(
+        self, log_probs: Float[Tensor, "K Y"], contexts: Int[Tensor, "K"]
+    ) -> Float[Tensor, "K"]:
+        values = self.values.to(log_probs.device)[contexts.to(log_probs.device)]
+        return (log_probs.double().exp() * values).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardCrossEntropy:
+    """`E_{y ~ target}[log pi(y | prompt)]`: how well the model, so prompted, predicts a target.
+
+    The larger the better, up to minus the target's entropy. A Markov target goes on from the
+    prompt's last context.
+    """
+
+    name: str
+    space: ContextSpace
+    target: Float[Tensor, "C V"]
+    _laws: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def order(self) -> int:
+        return self.space.order
+
+    def law(self, horizon: int) -> Float[Tensor, "C Y"]:
+        """The target's law of continuations from each context; worked out once a horizon."""
+        if horizon not in self._laws:
+            continuations = all_sequences(self.space.vocab_size, horizon)
+            logs = continuation_log_probabilities(self.space, self.target[None], continuations)
+            self._laws[horizon] = logs[0].exp()
+        return self._laws[horizon]
+
+    def of_laws(
+        self, log_probs: Float[Tensor, "K Y"], contexts: Int[Tensor, "K"]
+    ) -> Float[Tensor, "K"]:
+        horizon = _horizon(log_probs.shape[1], self.space.vocab_size)
+        weights = self.law(horizon).to(log_probs.device)[contexts.to(log_probs.device)]
+        wanted = torch.where(weights > 0, log_probs.double(), 0.0)  # 0 log 0 is 0
+        return (weights * wanted).sum(-1)
+
+
+def _horizon(n_continuations: int, vocab_size: int) -> int:
+    horizon, n = 0, 1
+    while n < n_continuations:
+        horizon, n = horizon + 1, n * vocab_size
+    return horizon
+
+
+def forward_cross_entropy(target: object, vocab_size: int = 2) -> ForwardCrossEntropy:
+    """The objective for a target named (`tau-0.2`, `sym-0.1`, `dir-4`) or given as rows."""
+    label, space, rows = open_target(target, vocab_size)
+    return ForwardCrossEntropy(f"forward-xent({label})", space, rows)
+
+
+def open_goal(given: object, space: ContextSpace) -> Utility | ForwardCrossEntropy:
+    """A utility, or `forward-xent(target)`."""
+    if isinstance(given, ForwardCrossEntropy):
+        require(
+            given.space.vocab_size == space.vocab_size,
+            f"{given.name} is for {given.space.vocab_size} tokens: the model has "
+            f"{space.vocab_size}",
+        )
+        return given
+    if isinstance(given, str) and re.match(r"forward-xent\s*(\(|$)", given):
+        target = parse_spec(given).take(("target",), target=...)["target"]
+        return forward_cross_entropy(target, space.vocab_size)
+    return open_utility(given, space)  # type: ignore[arg-type]
+
+
+def objective_of(
+    goal: Utility | ForwardCrossEntropy, vocab_size: int, horizon: int
+) -> ExpectedUtility | ForwardCrossEntropy:
+    """A goal as a function of laws."""
+    if isinstance(goal, ForwardCrossEntropy):
+        return goal
+    return ExpectedUtility(goal, vocab_size, horizon)

@@ -1,0 +1,108 @@
+"""Any Python callable as a utility: `function(continuation)` or `function(continuation, context)`.
+
+The function gets plain tuples of ints and returns a number. It is called once per distinct
+continuation (and context), so a slow judge is not asked the same question twice.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posteer.core.errors import InputError, require
+from posteer.core.shapes import Float, Int
+from posteer.core.userfiles import object_from_file
+from posteer.goals.protocol import FiniteStateForm
+from posteer.tokens.contexts import ContextSpace
+
+REMEMBERED = 100_000
+"""Answers kept; enough for every continuation of any horizon that is enumerated."""
+
+
+class CallableUtility:
+    """A user's function, with its answers remembered and checked.
+
+    A function of two arguments also gets the prompt's last `order` tokens.
+    """
+
+    def __init__(
+        self, function: Callable[..., float], *, vocab_size: int, order: int = 0, name: str = ""
+    ) -> None:
+        self.function = function
+        self.name = name or getattr(function, "__name__", "utility")
+        self._reads_context = _number_of_arguments(function, self.name) == 2
+        self.order = order if self._reads_context else 0
+        self.space = ContextSpace(vocab_size, self.order)
+        self._answers: dict[tuple[tuple[int, ...], int], float] = {}
+
+    def __call__(
+        self, continuations: Int[Tensor, "*B N"], contexts: Int[Tensor, "*B"]
+    ) -> Float[Tensor, "*B"]:
+        rows = torch.cat([continuations, contexts[..., None]], -1).flatten(0, -2).cpu()
+        distinct, position = rows.unique(dim=0, return_inverse=True)
+        answers = [self._ask(tuple(row[:-1]), row[-1]) for row in distinct.tolist()]
+        values = torch.tensor(answers, dtype=torch.float64)[position]
+        return values.view(contexts.shape).to(continuations.device)
+
+    def _ask(self, continuation: tuple[int, ...], context: int) -> float:
+        key = (continuation, context)
+        if key not in self._answers:
+            if len(self._answers) >= REMEMBERED:  # long horizons ask ever new questions
+                self._answers.clear()
+            arguments: tuple[Any, ...] = (continuation,)
+            if self._reads_context:
+                tokens = self.space.decode(torch.tensor(context)).tolist()
+                arguments = (continuation, tuple(tokens))
+            self._answers[key] = self._checked(arguments)
+        return self._answers[key]
+
+    def _checked(self, arguments: tuple[Any, ...]) -> float:
+        shown = ", ".join(str(argument) for argument in arguments)
+        try:
+            value = float(self.function(*arguments))
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever the user's code raises is the user's input
+            detail = str(error).splitlines()[0] if str(error) else ""
+            raise InputError(
+                f"utility {self.name} raised {type(error).__name__}: {detail} on {shown}"
+            ) from error
+        require(
+            math.isfinite(value),
+            f"utility {self.name} returned {value} on {shown}: expected a finite number",
+        )
+        return value
+
+    def finite_state(self, vocab_size: int, horizon: int) -> FiniteStateForm | None:
+        return None
+
+
+def _number_of_arguments(function: Callable[..., float], name: str) -> int:
+    require(callable(function), f"utility {name} is not callable")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    require(
+        len(positional) in (1, 2),
+        f"utility {name} takes {len(positional)} arguments: expected (continuation) or "
+        "(continuation, context)",
+    )
+    return len(positional)
+
+
+def from_file(text: str, vocab_size: int, order: int) -> CallableUtility:
+    """`./file.py:function`."""
+    function = object_from_file(text)
+    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text)

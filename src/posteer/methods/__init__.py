@@ -1,0 +1,1 @@
+"""Ways to find prompts: one file each, declared needs, one registry."""

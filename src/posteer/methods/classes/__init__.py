@@ -1,0 +1,1 @@
+"""Search over classes of prompts that no latent tells apart."""

@@ -1,0 +1,1 @@
+"""Searches that ask the model itself."""

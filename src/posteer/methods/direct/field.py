@@ -1,0 +1,248 @@
+"""What direct searches share: values and gradients of many runs' prompts at once, and their cost.
+
+Runs are (utility, seed) pairs on one model. Prompts of different runs are read in the same passes,
+each charged to its own run, and no run is ever charged past its budget.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from posteer.core.errors import InputError, require
+from posteer.core.memory import free_cached, is_out_of_memory
+from posteer.core.randomness import torch_stream
+from posteer.core.shapes import Float, Int
+from posteer.evaluation import (
+    ENUMERABLE_CONTINUATIONS,
+    check_prompts,
+    impossible_prompts,
+    last_contexts,
+)
+from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
+from posteer.methods.answers import Answer, Step
+from posteer.methods.protocol import Problem
+from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
+from posteer.models.meter import QueryCount
+from posteer.models.trees import tree_size
+from posteer.tokens.drawing import draw_allowed
+
+
+@dataclass
+class Run:
+    """One run's best prompt so far, what it has spent, and its history."""
+
+    problem: Problem
+    spent: QueryCount = field(default_factory=QueryCount)
+    history: list[Step] = field(default_factory=list)
+    best: float = -torch.inf
+    prompt: Int[Tensor, "m"] | None = None
+    stop_reason: str = "step-limit"
+
+    @property
+    def left(self) -> float:
+        """Model tokens it may still spend."""
+        budget = self.problem.max_model_tokens
+        used = self.spent.forward_tokens + self.spent.backward_tokens
+        return math.inf if budget is None else float(budget - used)
+
+    def offer(self, value: float, prompt: Int[Tensor, "m"]) -> bool:
+        """Keep the prompt if it is the best yet; value and prompt always belong together."""
+        if self.prompt is not None and not value > self.best:
+            return False
+        self.best, self.prompt = value, prompt.clone()
+        return True
+
+    def answer(self, **figures: float | int | None) -> Answer:
+        if self.prompt is None:  # only a budget keeps a run from its first prompt
+            raise InputError(
+                f"a budget of {self.problem.max_model_tokens} model tokens does not pay for one "
+                f"prompt: expected at least {self._price_of_one}"
+            )
+        return Answer(
+            self.prompt,
+            QueryCount(self.spent.forward_tokens, self.spent.backward_tokens),
+            steps=len(self.history),
+            stop_reason=self.stop_reason,
+            history=self.history,
+            **figures,  # type: ignore[arg-type]
+        )
+
+    @property
+    def _price_of_one(self) -> int:
+        return self.problem.model.tokens_of(self.problem.length, self.problem.horizon)
+
+
+class Field:
+    """The runs of a batch on one model, length and horizon."""
+
+    def __init__(self, problems: Sequence[Problem], method: str, gradients: bool = False) -> None:
+        first = problems[0]
+        self.model, self.length, self.horizon = first.model, first.length, first.horizon
+        self.vocab = self.model.space.vocab_size
+        self.allowed = first.allowed
+        self.runs = [Run(problem) for problem in problems]
+        require(
+            self.vocab**self.horizon <= ENUMERABLE_CONTINUATIONS,
+            f"{method}: {self.vocab}**{self.horizon} continuations are too many to enumerate",
+        )
+        if gradients and not self.model.gives_gradients:
+            raise InputError(
+                f"{method} needs gradients and {self.model.name} gives none: use "
+                f"{', '.join(_without_gradients(problems))}"
+            )
+        n_nodes = tree_size(self.vocab, self.horizon)
+        require(
+            not gradients or n_nodes <= NODES_IN_ONE_PASS,
+            f"{method}: a horizon of {self.horizon} makes a tree of {n_nodes:,} tokens: expected "
+            f"at most {NODES_IN_ONE_PASS} to differentiate through",
+        )
+        objectives: dict[int, ExpectedUtility | ForwardCrossEntropy] = {}
+        for problem in problems:
+            key = id(problem.utility)
+            if key not in objectives:
+                objectives[key] = objective_of(problem.utility, self.vocab, self.horizon)
+        self.objectives = [objectives[id(problem.utility)] for problem in problems]
+        self.started = time.perf_counter()
+
+    @property
+    def price(self) -> int:
+        """Forward tokens of one prompt."""
+        return self.price_of(self.length)
+
+    def price_of(self, length: int) -> int:
+        return self.model.tokens_of(length, self.horizon)
+
+    def affordable(self, run: int, wanted: int, price: int | None = None) -> int:
+        """How many of so many prompts the run can still pay for."""
+        left = self.runs[run].left
+        return (
+            wanted if math.isinf(left) else min(wanted, max(0, int(left) // (price or self.price)))
+        )
+
+    def random_prompts(self, runs: Sequence[int], purpose: str, n: int = 1) -> Int[Tensor, "B n m"]:
+        """Uniform prompts, `n` for each run, from the run's own seed."""
+        return torch.stack(
+            [self.draw(n, torch_stream(self.runs[run].problem.seed, purpose)) for run in runs]
+        )
+
+    def draw(self, n: int, generator: torch.Generator) -> Int[Tensor, "n m"]:
+        """Uniform prompts, or allowed ones."""
+        if self.allowed is not None:
+            return draw_allowed(self.allowed, self.length, n, generator)
+        return torch.randint(self.vocab, (n, self.length), generator=generator)
+
+    def permitted(self, prompts: Int[Tensor, "K t"]) -> Int[Tensor, "K2 t"]:
+        """Those that are allowed, or may become so if they are not whole."""
+        if self.allowed is None:
+            return prompts
+        return prompts[self.allowed.may_begin(prompts, self.length)]
+
+    def values(self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]) -> Float[Tensor, "K"]:
+        """The exact objective of each prompt under its run's goal, charged to the run."""
+        if len(prompts) == 0:
+            return torch.zeros(0, dtype=torch.float64)
+        check_prompts(self.model, prompts)
+        for run, n in zip(*runs.unique(return_counts=True), strict=True):
+            self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
+        laws = continuation_laws(self.model, prompts, self.horizon)
+        values = self.of_laws(runs, prompts, laws)
+        return values.masked_fill(impossible_prompts(self.model, prompts), -torch.inf)
+
+    def of_laws(
+        self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"], laws: Float[Tensor, "K Y"]
+    ) -> Float[Tensor, "K"]:
+        """Goals of laws; the prompts say in which context a continuation starts."""
+        by_objective: dict[int, list[int]] = {}
+        for row, run in enumerate(runs.tolist()):
+            by_objective.setdefault(id(self.objectives[run]), []).append(row)
+        parts, order = [], []
+        for rows in by_objective.values():
+            objective = self.objectives[int(runs[rows[0]])]
+            contexts = last_contexts(self.model, objective.order, prompts[rows].cpu())
+            parts.append(objective.of_laws(laws[rows], contexts))
+            order += rows
+        places = torch.tensor(order, device=laws.device).argsort()
+        return torch.cat(parts)[places]
+
+    def gradients(
+        self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]
+    ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K m V"]]:
+        """Objective and its gradient in the one-hot prompt, charged forward and back."""
+        rows = torch.nn.functional.one_hot(prompts, self.vocab).float()
+        values, slopes = self.slopes(
+            runs,
+            prompts,
+            rows,
+            lambda some: self.model.continuation_log_probs_of_rows(some, self.horizon),
+        )
+        return values, slopes.double().cpu()
+
+    def slopes(
+        self,
+        runs: Int[Tensor, "K"],
+        prompts: Int[Tensor, "K m"],
+        inputs: Tensor,
+        laws_of: Callable[[Tensor], Tensor],
+    ) -> tuple[Float[Tensor, "K"], Tensor]:
+        """Objective and gradient in any inputs, a part at a time; `prompts` set the contexts."""
+        size = max(1, min(len(inputs), TOKENS_AT_ONCE // (2 * (self.price + 1))))
+        values, slopes, at = [], [], 0
+        while at < len(inputs):
+            part = slice(at, at + size)
+            some = inputs[part].detach().requires_grad_()
+            before = replace(self.model.queries)
+            try:
+                value = self.of_laws(runs[part], prompts[part], laws_of(some))
+                (slope,) = torch.autograd.grad(value.sum(), some)
+            except RuntimeError as error:
+                if size == 1 or not is_out_of_memory(error):
+                    raise
+                self.model.refund(before)
+                size = (size + 1) // 2
+                free_cached()
+                continue
+            values.append(value.detach().cpu())
+            slopes.append(slope)
+            at += len(some)
+        for run in runs.tolist():
+            spent = self.runs[run].spent
+            spent.forward_tokens += self.price
+            spent.backward_tokens += self.price
+        return torch.cat(values), torch.cat(slopes)
+
+    def record(self, run: int, candidates: int) -> None:
+        """One line of a run's history: where it stands and what it has spent."""
+        own = self.runs[run]
+        own.history.append(
+            Step(
+                value=own.best,
+                candidates=candidates,
+                forward_tokens=own.spent.forward_tokens,
+                backward_tokens=own.spent.backward_tokens,
+                seconds=time.perf_counter() - self.started,
+            )
+        )
+
+
+def _without_gradients(problems: Sequence[Problem]) -> list[str]:
+    """Methods that these problems could be given to instead."""
+    names = ["coordinate", "beam", "random", "exhaustive"]
+    if any(isinstance(problem.utility, ForwardCrossEntropy) for problem in problems):
+        return names
+    analytic = ["ppt-rb-analytic"] if problems[0].model.process is not None else []
+    return ["ppt-rb", *analytic, *names]
+
+
+def grouped(problems: list[Problem]) -> list[list[int]]:
+    """Indices of problems that can be searched as one batch."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, problem in enumerate(problems):
+        key = (id(problem.model), problem.length, problem.horizon, id(problem.allowed))
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())

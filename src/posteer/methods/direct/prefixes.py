@@ -1,0 +1,150 @@
+"""Soft prefixes tuned by gradient through the frozen model (Genewein et al. 2025).
+
+simplex-pt  each position a distribution over tokens (logits through a softmax)
+real-pt     each position any real vector over the vocabulary
+soft-pt     each position any embedding
+
+What continuations are judged from where a goal reads the prompt's last tokens: the nearest hard
+prompt's. Weights of the model are never touched: only the prefix is differentiated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from posteer.core.errors import InputError, require
+from posteer.core.progress import Progress
+from posteer.core.randomness import torch_stream
+from posteer.core.shapes import Float, Int
+from posteer.core.spec import Spec, integer, number
+from posteer.methods.answers import Answer
+from posteer.methods.direct.field import Field, grouped
+from posteer.methods.protocol import Problem
+
+Kind = Literal["simplex", "real", "soft"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixTuning:
+    """Adam on the prefix; the best prefix met is kept, and the hard prompt nearest to it judged."""
+
+    kind: Kind
+    steps: int = 200
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 1, f"{self.kind}-pt: {self.steps} steps: expected at least 1")
+        good = 0 < self.rate <= 1e3
+        require(good, f"{self.kind}-pt: rate {self.rate}: must be positive and at most 1000")
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        answers: dict[int, Answer] = {}
+        require(
+            all(problem.allowed is None for problem in problems),
+            f"{self.kind}-pt cannot honour allowed prompts: use gcg, coordinate, beam, random, "
+            "exhaustive, classes or ppt-rb",
+        )
+        for indices in grouped(problems):
+            field = Field([problems[i] for i in indices], f"{self.kind}-pt", gradients=True)
+            answers |= dict(zip(indices, self._tune(field, progress), strict=True))
+        return [answers[index] for index in range(len(problems))]
+
+    def _tune(self, field: Field, progress: Progress | None) -> list[Answer]:
+        embeddings = self._embeddings(field)
+        prefix = self._start(field, embeddings).requires_grad_()
+        optimiser = torch.optim.Adam([prefix], lr=self.rate)
+        n = len(field.runs)
+        best = torch.full((n,), -torch.inf, dtype=torch.float64)
+        kept = self._nearest(prefix.detach(), embeddings)
+        for step in range(1, self.steps + 1):
+            # forward and back, and one prompt must be left for the judgement
+            active = [run for run in range(n) if field.runs[run].left >= 3 * field.price]
+            for run in set(range(n)) - set(active):
+                field.runs[run].stop_reason = "budget"
+            if not active:
+                break
+            rows = torch.tensor(active)
+            hard = self._nearest(prefix.detach()[rows], embeddings)
+            now, uphill = field.slopes(
+                rows, hard, prefix.detach()[rows], lambda some: self._laws(field, some)
+            )
+            slope = torch.zeros_like(prefix)
+            slope[rows] = -uphill
+            better = now > best[rows]
+            best[rows[better]] = now[better]
+            kept[rows[better]] = hard[better]
+            optimiser.zero_grad()
+            prefix.grad = slope
+            before = prefix.detach().clone()
+            optimiser.step()
+            idle = torch.ones(n, dtype=torch.bool)
+            idle[rows] = False
+            with torch.no_grad():
+                prefix[idle] = before[idle]
+            for run in active:
+                field.runs[run].best = float(best[run])
+                field.record(run, 1)
+            if progress is not None:
+                progress(f"{self.kind}-pt", step, self.steps)
+        return self._judge(field, best, kept)
+
+    def _judge(
+        self, field: Field, soft: Float[Tensor, "B"], hard: Int[Tensor, "B m"]
+    ) -> list[Answer]:
+        for one in field.runs:
+            one.best = -torch.inf  # a soft prefix's value is not the hard prompt's
+        paid = [run for run in range(len(field.runs)) if field.affordable(run, 1)]
+        values = field.values(torch.tensor(paid, dtype=torch.long), hard[paid])
+        for run, value in zip(paid, values.tolist(), strict=True):
+            field.runs[run].offer(value, hard[run])
+            field.record(run, 1)
+        return [
+            one.answer(surrogate=float(value) if torch.isfinite(value) else None)
+            for one, value in zip(field.runs, soft, strict=True)
+        ]
+
+    def _embeddings(self, field: Field) -> Float[Tensor, "V W"]:
+        network = getattr(field.model.inner, "network", None)
+        if network is None:
+            raise InputError(f"{self.kind}-pt needs a transformer: {field.model.name} is none")
+        return network.tokens.weight.detach()[: field.vocab]
+
+    def _start(self, field: Field, embeddings: Float[Tensor, "V W"]) -> Tensor:
+        """Near a uniform mixture (simplex, real) or near random tokens (soft), by seed."""
+        parts = []
+        for run in field.runs:
+            generator = torch_stream(run.problem.seed, f"{self.kind}-start")
+            if self.kind == "soft":
+                tokens = torch.randint(field.vocab, (field.length,), generator=generator)
+                parts.append(embeddings[tokens.to(embeddings.device)])
+            else:
+                noise = torch.randn(field.length, field.vocab, generator=generator)
+                parts.append(noise if self.kind == "simplex" else noise / 4 + 1 / field.vocab)
+        return torch.stack(parts).to(embeddings)
+
+    def _laws(self, field: Field, prefix: Tensor) -> Float[Tensor, "B Y"]:
+        if self.kind == "soft":
+            return field.model.continuation_log_probs_of_embeddings(prefix, field.horizon)
+        rows = prefix.softmax(-1) if self.kind == "simplex" else prefix
+        return field.model.continuation_log_probs_of_rows(rows, field.horizon)
+
+    def _nearest(self, prefix: Tensor, embeddings: Float[Tensor, "V W"]) -> Int[Tensor, "B m"]:
+        """The hard prompt at the smallest distance, position by position."""
+        if self.kind == "soft":
+            return torch.cdist(prefix, embeddings.expand(len(prefix), -1, -1)).argmin(-1).cpu()
+        return prefix.argmax(-1).cpu()
+
+
+def from_spec(spec: Spec) -> PrefixTuning:
+    """`simplex-pt`, `real-pt(steps=500)`, `soft-pt(rate=0.03)`."""
+    kinds: dict[str, Kind] = {"simplex-pt": "simplex", "real-pt": "real", "soft-pt": "soft"}
+    given = spec.take(steps=200, rate=0.1 if spec.name != "soft-pt" else 0.02)
+    return PrefixTuning(
+        kind=kinds[spec.name],
+        steps=integer(given["steps"], "steps"),
+        rate=number(given["rate"], "rate"),
+    )

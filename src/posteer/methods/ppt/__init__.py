@@ -1,0 +1,1 @@
+"""Posterior prefix tuning: bank, ascent, snap."""

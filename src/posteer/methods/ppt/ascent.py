@@ -1,0 +1,171 @@
+"""Gradient ascent of the surrogate: whole batches of (utility, seed) runs at once.
+
+A run stops when its surrogate has not improved by `tolerance` for `patience` steps; stopped runs
+leave the batch, so the rest go on faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from posteer.core.errors import require
+from posteer.core.randomness import numpy_stream
+from posteer.core.shapes import Bool, Float
+from posteer.families.markov.geometric import LogLatents
+from posteer.families.markov.tilt import PromptKernel, Tilt
+from posteer.methods.ppt.estimator import Estimate, IntegrandSource, estimate
+from posteer.methods.ppt.updates import update_rule
+from posteer.tokens.contexts import ContextSpace
+
+StepReport = Callable[[int, int, int], None]
+"""Called after each step with (step, step limit, runs still ascending)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AscentSettings:
+    """The paper's settings; the step limit, which it leaves out, was read off its tables."""
+
+    learning_rate: float = 0.1
+    max_steps: int = 5000
+    patience: int = 100
+    tolerance: float = 1e-5
+    floor: float = 1e-6
+
+    def __post_init__(self) -> None:
+        require(self.learning_rate > 0, f"learning rate {self.learning_rate}: must be positive")
+        require(self.max_steps >= 1, f"{self.max_steps} steps: expected at least 1")
+        require(self.patience >= 1, f"patience {self.patience}: expected at least 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Ascent:
+    """One run's end point and history. The last entry of a history belongs to `prompt`."""
+
+    prompt: PromptKernel
+    surrogate: float
+    standard_error: float
+    log_tilt: Float[Tensor, "L"]
+    stop_reason: str
+    surrogate_history: list[float] = field(repr=False)
+    ess_history: list[float] = field(repr=False)
+    seconds_history: list[float] = field(repr=False)
+
+    @property
+    def steps(self) -> int:
+        return len(self.surrogate_history)
+
+
+def initial_prompts(
+    space: ContextSpace, seeds: list[int], first_contexts: Bool[Tensor, "B C"] | None = None
+) -> PromptKernel:
+    """rho and A from independent Dirichlet(1) draws, one pair per seed; rho within its contexts."""
+    initial, transitions = [], []
+    for seed in seeds:
+        stream = numpy_stream(seed, "initial-prompt-kernel")
+        initial.append(stream.dirichlet([1.0] * space.n_contexts))
+        transitions.append(stream.dirichlet([1.0] * space.vocab_size, size=space.n_contexts))
+    starts = torch.stack([torch.from_numpy(law) for law in initial])
+    if first_contexts is not None:
+        starts = starts * first_contexts
+        starts = starts / starts.sum(-1, keepdim=True)
+    return PromptKernel(
+        torch.stack([torch.from_numpy(table) for table in transitions]),
+        starts,
+    )
+
+
+def ascend(
+    space: ContextSpace,
+    prompt: PromptKernel,
+    latents: Float[Tensor, "B C V L"],
+    steps: int,
+    source: IntegrandSource,
+    settings: AscentSettings,
+    report: StepReport | None = None,
+    first_likelihood: Float[Tensor, "B C L"] | None = None,
+    tilt: Tilt = "linear",
+    first_contexts: Bool[Tensor, "B C"] | None = None,
+) -> list[Ascent]:
+    """Ascend every run from its prompt kernel until it stops."""
+    update = update_rule(space, settings.learning_rate, settings.floor, first_contexts)
+    watch = _StopWatch(settings, len(latents), latents.device)
+    finished: dict[int, Ascent] = {}
+    active = list(range(len(latents)))
+    started = time.perf_counter()
+    clock: list[float] = []
+    surrogates: list[list[float]] = [[] for _ in active]
+    ess: list[list[float]] = [[] for _ in active]
+    logs = LogLatents.of(latents, first_likelihood) if tilt == "geometric" else None
+    finite = prompt  # the last kernel of numbers: where a run that diverges is left
+    for iteration in range(1, settings.max_steps + 1):
+        at = estimate(space, prompt, latents, steps, source, first_likelihood, tilt, logs)
+        for run, value, fraction in zip(
+            active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
+        ):
+            surrogates[run].append(value)
+            ess[run].append(fraction)
+        clock.append(time.perf_counter() - started)
+        over = watch.over(at, last=iteration == settings.max_steps)
+        for row in over.nonzero().flatten().tolist():
+            run = active[row]
+            end = prompt if bool(torch.isfinite(prompt.transitions[row]).all()) else finite
+            finished[run] = Ascent(
+                prompt=PromptKernel(end.transitions[[row]], end.initial[[row]]),
+                surrogate=float(at.surrogate[row]),
+                standard_error=float(at.standard_error[row]),
+                log_tilt=at.log_tilt[row],
+                stop_reason=watch.reason(row),
+                surrogate_history=surrogates[run],
+                ess_history=ess[run],
+                seconds_history=clock[:iteration],
+            )
+        finite, prompt = prompt, update(prompt, at)
+        if bool(over.any()):
+            kept = (~over).nonzero().flatten()
+            active = [active[row] for row in kept.tolist()]
+            prompt = PromptKernel(prompt.transitions[kept], prompt.initial[kept])
+            latents, source, update = latents[kept], source.select(kept), update.select(kept)
+            if first_likelihood is not None:
+                first_likelihood = first_likelihood[kept]
+            logs = None if logs is None else logs.select(kept)
+            finite = PromptKernel(finite.transitions[kept], finite.initial[kept])
+            watch.select(kept)
+        if report is not None:
+            report(iteration, settings.max_steps, len(active))
+        if not active:
+            break
+    return [finished[run] for run in range(len(finished))]
+
+
+class _StopWatch:
+    """Which runs are over, and why."""
+
+    def __init__(self, settings: AscentSettings, n_runs: int, device: torch.device) -> None:
+        self.settings = settings
+        self.best = torch.full((n_runs,), -torch.inf, dtype=torch.float64, device=device)
+        self.waited = torch.zeros(n_runs, dtype=torch.long, device=device)
+        self.diverged = torch.zeros(n_runs, dtype=torch.bool, device=device)
+
+    def over(self, at: Estimate, last: bool) -> Bool[Tensor, "B"]:
+        improved = at.surrogate > self.best + self.settings.tolerance
+        self.best = torch.where(improved, at.surrogate, self.best)
+        self.waited = torch.where(improved, 0, self.waited + 1)
+        finite = torch.isfinite(at.gradient).all(-1).all(-1) & torch.isfinite(at.surrogate)
+        self.diverged = ~finite
+        if last:
+            return torch.ones_like(self.diverged)
+        return self.diverged | (self.waited >= self.settings.patience)
+
+    def reason(self, row: int) -> str:
+        if bool(self.diverged[row]):
+            return "diverged"
+        return "no-improvement" if self.waited[row] >= self.settings.patience else "step-limit"
+
+    def select(self, rows: Tensor) -> None:
+        self.best, self.waited = self.best[rows], self.waited[rows]
+        self.diverged = self.diverged[rows]

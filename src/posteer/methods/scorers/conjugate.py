@@ -1,0 +1,182 @@
+"""The conjugate estimator: a mixture of Dirichlets fitted once, updated exactly by any prompt.
+
+Importance sampling needs a latent of the bank near every posterior; a fitted prior needs the bank
+only to say what the prior looks like, so its error does not grow with the length of the prompt
+beyond what the prior's own parameters are uncertain by.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from posteer.banks.drawn import LatentBank
+from posteer.core.randomness import numpy_stream
+from posteer.core.shapes import Float
+from posteer.families.markov.fit.densities import PriorDensity
+from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
+from posteer.families.markov.fit.expectation_maximisation import (
+    Evidence,
+    evidence_of,
+    expectation_maximisation,
+)
+from posteer.families.markov.fit.selection import Selection, select_components
+from posteer.families.markov.urns import UrnMeans
+from posteer.goals.protocol import Utility
+from posteer.methods.scorers.posterior import (
+    FoldedPrompts,
+    HardPromptPosterior,
+    as_drawn,
+    mean_utilities,
+)
+from posteer.methods.scorers.protocol import HardScores
+
+POSTERIOR_DRAWS = 2000
+"""Kernels drawn from the posterior of each prompt where continuations make too many classes."""
+
+
+class ConjugateFit(HardPromptPosterior):
+    """J under a mixture of Dirichlets fitted to the bank by EM.
+
+    J is summed over classes of continuations in closed form, as Polya urns; where they are too many
+    it is averaged over posterior draws of the kernel. The standard error is that of the fit: EM is
+    climbed again from the fit under `replicates` random weightings of the bank's latents (Rubin's
+    Bayesian bootstrap) and J is computed under each; Monte Carlo error is added where there is any.
+    It says nothing of priors that no such mixture resembles: `goodness.misfit` is there for that.
+    With `replicates=0` it is `nan` and a score costs a seventeenth.
+    """
+
+    name = "conjugate"
+
+    def __init__(
+        self, bank: LatentBank, *, components: int = 32, replicates: int = 16, seed: int = 0
+    ) -> None:
+        self.bank = as_drawn(bank)
+        self.most_components = components
+        self.n_replicates = replicates
+        self.seed = seed
+        self._urns: dict[tuple[int, int], UrnMeans] = {}
+
+    def urn_means(self, utility: Utility, horizon: int) -> UrnMeans:
+        """Worked out once for each utility that is asked about."""
+        key = (id(utility), horizon)
+        if key not in self._urns:  # which keeps the utility, so no other one gets its id
+            self._urns[key] = UrnMeans(utility, self.bank.space, horizon)
+        return self._urns[key]
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return evidence_of(self.bank)
+
+    @cached_property
+    def selection(self) -> Selection:
+        return select_components(self.bank.space, self.evidence, self.seed, self.most_components)
+
+    @property
+    def mixture(self) -> DirichletMixture:
+        """The fitted prior."""
+        return self.selection.mixture
+
+    def without_errors(self) -> ConjugateFit:
+        """The same fit with no replicates: for searches, which need values only."""
+        quick = ConjugateFit(
+            self.bank, components=self.most_components, replicates=0, seed=self.seed
+        )
+        quick.__dict__["selection"] = self.selection
+        quick._urns = self._urns
+        return quick
+
+    @cached_property
+    def latents(self) -> Float[Tensor, "L C V"]:
+        """The bank's latents; those known by counts as draws from their posterior given them.
+
+        A rollout's frequencies are coarse in rows it seldom visited, and zero where its latent is
+        not: as latents they would be off by more than the fit is.
+        """
+        if self.bank.counts is None:
+            return self.bank.kernels
+        stream = numpy_stream(self.seed, "latents-given-counts")
+        return self.mixture.sample_updated(self.bank.counts.double(), stream)
+
+    @cached_property
+    def replicates(self) -> list[DirichletMixture]:
+        """The fit again, each time to a bank whose latents weigh Exponential(1) at random."""
+        stream = numpy_stream(self.seed, "bayesian-bootstrap")
+        fits = []
+        for _ in range(self.n_replicates):
+            weights = torch.from_numpy(stream.standard_exponential(len(self.evidence)))
+            again = expectation_maximisation(
+                self.evidence, self.mixture, weights / weights.mean(), tolerance=1e-5
+            )
+            fits.append(again.mixture)
+        return fits
+
+    @property
+    def density(self) -> PriorDensity:
+        """The fitted prior with its replicates."""
+        return PriorDensity(self.mixture, tuple(self.replicates))
+
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
+        if self.urn_means(utility, horizon).possible(prompts.last):
+            value, error = self._by_urns(utility, prompts, horizon)
+        else:
+            value, error = self._by_draws(utility, prompts, horizon)
+        return HardScores.of(self.name, value, error)
+
+    def _by_urns(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
+        values = self._under_each_fit(utility, prompts, horizon)
+        return values[:, 0], _spread(values[:, 1:])
+
+    def difference(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> tuple[float, float]:
+        """J of the first prompt less that of the second, and the standard error of that: both move
+        together under the replicates. Where there is a closed form."""
+        values = self._under_each_fit(utility, prompts, horizon)
+        gaps = (values[0] - values[1])[None]
+        return float(gaps[0, 0]), float(_spread(gaps[:, 1:])[0])
+
+    def _under_each_fit(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> Float[Tensor, "K R1"]:
+        """By the fit, and by each of its replicates."""
+        urn_means = self.urn_means(utility, horizon)
+        fits = [self.mixture, *self.replicates]
+        prior = torch.cat([fit.concentration for fit in fits])
+        parts = []
+        for rows in torch.arange(len(prompts.last)).split(max(1, 2**22 // prior.numel())):
+            counts = prompts.counts[rows]
+            means = urn_means(prior + counts[:, None], prompts.last[rows])
+            if len(prior) == len(fits):  # of one component each, whatever the evidence
+                parts.append(means)
+                continue
+            weights = torch.stack([fit.component_log_evidence(counts) for fit in fits], 1)
+            parts.append((weights.softmax(-1) * means.unflatten(1, weights.shape[1:])).sum(-1))
+        return torch.cat(parts)
+
+    def _by_draws(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
+        space, found = self.bank.space, []
+        for row, context in enumerate(prompts.last.tolist()):
+            stream = prompts.stream(row, self.seed, "conjugate-draws")
+            posterior = self.mixture.posterior(prompts.counts[row])
+            kernels = posterior.sample_kernels(POSTERIOR_DRAWS, stream)
+            means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
+            utilities = means[:, context]
+            monte_carlo = utilities.std() / POSTERIOR_DRAWS**0.5
+            error = torch.hypot(monte_carlo, self.density.error(kernels, utilities))
+            found.append(torch.stack([utilities.mean(), error]))
+        values, errors = torch.stack(found, 1)
+        return values, errors if self.n_replicates else torch.full_like(errors, torch.nan)
+
+
+def _spread(values: Float[Tensor, "K R"]) -> Float[Tensor, "K"]:
+    """Standard deviation over replicates; `nan` without two."""
+    if values.shape[1] < 2:
+        return values.new_full((len(values),), torch.nan)
+    return values.std(1)

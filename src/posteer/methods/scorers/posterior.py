@@ -1,0 +1,151 @@
+"""What an estimator of hard prompts is asked, and what it answers.
+
+A hard prompt enters through its transition counts, its first context and its last one, all in one
+space whose order may exceed the latents' (a utility that reads further back). No model is called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posteer.banks.drawn import LatentBank
+from posteer.core.errors import require
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.shapes import Float, Int
+from posteer.families.markov.kernels import lift, log_likelihood, sample_chains
+from posteer.families.markov.means import has_exact_mean, utility_of_kernels
+from posteer.goals.protocol import Utility
+from posteer.methods.scorers.protocol import HardScores
+from posteer.tokens.contexts import ContextSpace, count_transitions, space_of_table
+
+Counts = Float[Tensor, "K C V"] | Int[Tensor, "K C V"]
+
+ROLLOUTS_PER_LATENT = 8
+"""Continuations per latent and context, where a utility has no exact mean."""
+
+NUMBERS_AT_ONCE = 2**22
+"""Working-set size, in numbers, above which prompts are scored in parts."""
+
+
+class HardPromptPosterior(ABC):
+    """The latent posterior of hard prompts, as far as a fixed bank tells it."""
+
+    name: str
+    bank: LatentBank
+
+    def scores(
+        self,
+        utility: Utility,
+        counts: Counts,
+        first: Int[Tensor, "K"],
+        last: Int[Tensor, "K"],
+        horizon: int,
+    ) -> HardScores:
+        """J of K prompts; contexts and counts are of one order, at least the utility's."""
+        prompts = fold(self.bank.space, utility, counts, first, last)
+        return self.of_folded(utility, prompts, horizon)
+
+    @abstractmethod
+    def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
+        """The same for prompts that are already as the latents see them."""
+
+
+def scores_of_prompts(
+    posterior: HardPromptPosterior,
+    space: ContextSpace,
+    utility: Utility,
+    prompts: Int[Tensor, "K m"],
+    horizon: int,
+) -> HardScores:
+    """Scores of prompts given as tokens; `space` is that of the latents."""
+    wide = ContextSpace(space.vocab_size, max(space.order, utility.order))
+    first, last = wide.encode(prompts[:, : wide.order]), wide.suffix(prompts)
+    return posterior.scores(utility, count_transitions(wide, prompts), first, last, horizon)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedPrompts:
+    """Prompts as the latents see them: counts of the latents' order, last contexts of `wide`."""
+
+    wide: ContextSpace
+    counts: Float[Tensor, "K C V"]
+    last: Int[Tensor, "K"]
+
+    def select(self, rows: Int[Tensor, "R"]) -> FoldedPrompts:
+        return FoldedPrompts(self.wide, self.counts[rows], self.last[rows])
+
+    def stream(self, row: int, seed: int, purpose: str) -> np.random.Generator:
+        """A stream that depends on the prompt's counts, not on the batch it is scored in."""
+        counts = self.counts[row].numpy().tobytes()
+        return numpy_stream(seed, purpose, hashlib.sha256(counts).hexdigest())
+
+
+def fold(
+    space: ContextSpace,
+    utility: Utility,
+    counts: Counts,
+    first: Int[Tensor, "K"],
+    last: Int[Tensor, "K"],
+) -> FoldedPrompts:
+    """Counts of the latents' own order, those within the first context included.
+
+    A latent of order k looks up the last k tokens of a wider context, so wide counts sum over
+    their suffixes; tokens k+1.. of the first context are emitted by the latent as well, which is
+    what `LatentBank.first_likelihood` holds for a bank that was lifted instead.
+    """
+    wide = space_of_table(counts.shape[1], counts.shape[2], "counts")
+    require(
+        wide.vocab_size == space.vocab_size and wide.order >= max(space.order, utility.order),
+        f"counts of {wide.vocab_size} tokens at order {wide.order}: expected {space.vocab_size} at "
+        f"order {max(space.order, utility.order)} or above",
+    )
+    own = counts.double().unflatten(1, (-1, space.n_contexts)).sum(1)
+    if wide.order > space.order:
+        own = own + count_transitions(space, wide.decode(first))
+    return FoldedPrompts(wide, own, last)
+
+
+def as_drawn(bank: LatentBank) -> LatentBank:
+    """The bank at the order its latents were drawn at, if it was lifted to a higher one."""
+    if bank.first_likelihood is None:
+        return bank
+    for order in range(bank.space.order + 1):
+        space = ContextSpace(bank.space.vocab_size, order)
+        kernels = bank.kernels[:, : space.n_contexts]
+        if not torch.equal(lift(space, kernels, bank.space.order), bank.kernels):
+            continue
+        wide = bank.space.decode(torch.arange(bank.space.n_contexts))
+        own = log_likelihood(count_transitions(space, wide), kernels).exp().T
+        if torch.allclose(own, bank.first_likelihood):
+            return replace(bank, space=space, kernels=kernels, first_likelihood=None)
+    require(False, "first_likelihood: not that of the bank's own kernels at any lower order")
+    return bank
+
+
+def mean_utilities(
+    utility: Utility,
+    space: ContextSpace,
+    kernels: Float[Tensor, "L C V"],
+    wide: ContextSpace,
+    horizon: int,
+    seed: int,
+) -> Float[Tensor, "L W"]:
+    """mu(kernel; context) from each context of `wide`: exact, or the mean of a few rollouts."""
+    lifted = lift(space, kernels, wide.order)
+    if has_exact_mean(utility, wide.vocab_size, horizon):
+        return utility_of_kernels(utility, wide, lifted, horizon)
+    generator = torch_stream(seed, "posterior-rollouts")
+    repeated = lifted.repeat_interleave(ROLLOUTS_PER_LATENT, 0)
+    columns = []
+    for context in range(wide.n_contexts):
+        start = torch.full((len(repeated),), context)
+        tokens = sample_chains(wide, repeated, start, horizon, generator)
+        values = utility(tokens, start % wide.vocab_size**utility.order)
+        columns.append(values.view(-1, ROLLOUTS_PER_LATENT).mean(1))
+    return torch.stack(columns, 1)

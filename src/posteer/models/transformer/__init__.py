@@ -1,0 +1,1 @@
+"""Transformers that filter: network, model, folder, fast paths."""

@@ -1,0 +1,113 @@
+"""Model folders: `config.json`, `model.safetensors` (or parts), `manifest.json` with SHA-256.
+
+Safetensors and JSON only, so reading a model runs no code. A file that does not have the hash its
+manifest gives is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from posteer.core.errors import InputError, require
+from posteer.core.files import sha256, write_folder_atomically
+from posteer.families.markov.priors import open_process
+from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
+from posteer.models.transformer.one_layer import OneLayerModel, sees_counts_only
+
+PART_BYTES = 12 * 2**20
+"""Weights are split into files of at most about this size, so that they travel anywhere."""
+
+MANIFEST = "manifest.json"
+
+
+def split_tensors(tensors: dict[str, Tensor], stem: str = "model") -> dict[str, bytes]:
+    """Safetensors files by name; one file unless the tensors are large."""
+    groups: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if groups[-1] and size + tensor.nbytes > PART_BYTES:
+            groups.append({})
+            size = 0
+        groups[-1][name] = tensor.detach().cpu().contiguous()
+        size += tensor.nbytes
+    if len(groups) == 1:
+        return {f"{stem}.safetensors": save_tensors(groups[0])}
+    return {
+        f"{stem}-{i + 1}-of-{len(groups)}.safetensors": save_tensors(group)
+        for i, group in enumerate(groups)
+    }
+
+
+def with_manifest(files: dict[str, bytes], facts: dict[str, Any]) -> dict[str, bytes]:
+    """The files and a manifest that vouches for them."""
+    import hashlib
+
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    manifest = {"files": hashes, **facts}
+    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    return {**files, MANIFEST: text.encode()}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest, after checking that every file it lists is whole."""
+    path = folder / MANIFEST
+    require(path.is_file(), f"{folder}: no {MANIFEST}, so not a model folder")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        listed = dict(manifest["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged: it is not a manifest") from error
+    for name, digest in listed.items():
+        require((folder / name).is_file(), f"{folder / name} is missing")
+        require(
+            sha256(folder / name) == digest,
+            f"{folder / name} is damaged: its SHA-256 is not the manifest's",
+        )
+    return manifest
+
+
+def read_tensors(folder: Path, manifest: dict[str, Any], stem: str = "model") -> dict[str, Tensor]:
+    """All tensors of a stem, whether in one file or in parts."""
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(manifest["files"]):
+        if name.startswith(stem) and name.endswith(".safetensors"):
+            try:
+                tensors |= load_tensors((folder / name).read_bytes())
+            except SafetensorError as error:
+                raise InputError(f"{folder / name} is damaged: {error}") from error
+    return tensors
+
+
+def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> None:
+    """Write a model folder, whole or not at all."""
+    files = {
+        "config.json": (json.dumps(asdict(network.shape), indent=2) + "\n").encode(),
+        **split_tensors(network.state_dict()),
+    }
+    write_folder_atomically(folder, with_manifest(files, facts))
+
+
+def load_model(folder: Path, name: str | None = None) -> TransformerModel:
+    """The model in a folder, verified."""
+    manifest = read_manifest(folder)
+    try:
+        shape = Architecture(**json.loads((folder / "config.json").read_text()))
+    except (ValueError, TypeError, OSError) as error:
+        raise InputError(f"{folder / 'config.json'} does not describe a transformer") from error
+    network = Transformer(shape)
+    try:
+        network.load_state_dict(read_tensors(folder, manifest))
+    except RuntimeError as error:
+        raise InputError(f"{folder}: the weights do not fit the architecture") from error
+    known = manifest.get("process")
+    process = open_process(known) if isinstance(known, str) else None
+    kind = OneLayerModel if sees_counts_only(network) else TransformerModel
+    return kind(network, name or str(folder), process)

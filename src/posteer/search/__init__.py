@@ -1,1 +1,0 @@
-"""Direct search over prompts."""

@@ -1,1 +1,0 @@
-"""Posterior prefix tuning: tilt, estimate, ascend, snap."""

@@ -1,0 +1,1 @@
+"""Many runs: configuration, store, runner, executors."""

@@ -1,0 +1,202 @@
+"""A sweep as a typed configuration: grids of runs, from a TOML file or a preset.
+
+    name = "mine"
+    models = ["urn"]
+    utilities = ["dyck", "frequency(0.3)"]
+    lengths = [6, 50]
+    methods = ["ppt-rb", "gcg"]
+    seeds = 10
+
+Several `[[grid]]` tables make a union of grids; keys above them are their defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from posteer.core.errors import InputError, require
+from posteer.core.spec import parse_spec
+
+MOST_RUNS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Every combination of these. `banks` are bank files by model; others are shipped or drawn."""
+
+    models: tuple[str, ...]
+    utilities: tuple[str, ...]
+    methods: tuple[str, ...]
+    lengths: tuple[int, ...] = (6,)
+    horizons: tuple[int, ...] = (4,)
+    seeds: tuple[int, ...] = tuple(range(10))
+    max_model_tokens: int | None = None
+    banks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        many = (self.models, self.utilities, self.methods, self.lengths, self.horizons, self.seeds)
+        product = 1
+        for values in many:
+            product *= len(values)
+        return product
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepConfig:
+    """A named union of grids."""
+
+    name: str
+    grids: tuple[Grid, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "grids": [_plain(asdict(grid)) for grid in self.grids]}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON would give it back."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def read_config(path: Path) -> SweepConfig:
+    """A configuration from a TOML file; an unknown or mistyped key is refused."""
+    require(path.is_file(), f"{path}: there is no such configuration file")
+    try:
+        given = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML: {error}") from error
+    return config_from(given, str(path), path.stem)
+
+
+def config_from(given: Mapping[str, Any], where: str, name: str = "sweep") -> SweepConfig:
+    """A configuration from nested plain values, as TOML or JSON hold them."""
+    rest = dict(given)
+    name = rest.pop("name", name)
+    require(isinstance(name, str) and bool(name), f"{where}: name {name!r}: expected a text")
+    if "grid" not in rest and "grids" not in rest:
+        return SweepConfig(name=name, grids=(_grid(rest, where),))
+    grids = rest.pop("grid") if "grid" in rest else rest.pop("grids")
+    require(
+        isinstance(grids, list)
+        and len(grids) > 0
+        and all(isinstance(grid, dict) for grid in grids),
+        f"{where}: grid: expected tables, as in [[grid]]",
+    )
+    return SweepConfig(name=name, grids=tuple(_grid({**rest, **grid}, where) for grid in grids))
+
+
+def _grid(given: dict[str, Any], where: str) -> Grid:
+    known = [entry.name for entry in fields(Grid)]
+    for key in given:
+        require(
+            key in known, f"{where}: unknown key '{key}': expected one of name, {', '.join(known)}"
+        )
+    for key in ("models", "utilities", "methods"):
+        require(key in given, f"{where}: '{key}' is missing")
+    read: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in ("models", "utilities", "methods"):
+            texts = [value] if isinstance(value, str) else value
+            given_texts = _several(texts, str, "texts", key, where)
+            read[key] = _several([canonical(t) for t in given_texts], str, "texts", key, where)
+        elif key in ("lengths", "horizons", "seeds"):
+            if key == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+                most = f"expected 1 to {MOST_RUNS:,}"
+                require(1 <= value <= MOST_RUNS, f"{where}: seeds {value}: {most}")
+                value = list(range(value))
+            numbers = _several(value, int, "whole numbers", key, where)
+            least = 0 if key == "seeds" else 1
+            for number in numbers:
+                good = least <= number < 2**62
+                require(good, f"{where}: {key} {number}: expected at least {least}, below 2**62")
+            read[key] = tuple(sorted(numbers)) if key == "seeds" else numbers
+        elif key == "max_model_tokens":
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            require(
+                value is None or whole, f"{where}: {key} {value!r}: expected a whole number above 0"
+            )
+            read[key] = value
+        else:
+            good = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+            require(good, f"{where}: {key}: expected bank files by model")
+            read[key] = dict(value)
+    grid = Grid(**read)
+    require(grid.size <= MOST_RUNS, f"{where}: {grid.size:,} runs: expected at most {MOST_RUNS:,}")
+    for model in grid.banks:
+        require(model in grid.models, f"{where}: a bank for '{model}', which is no model of it")
+    return grid
+
+
+def _several(value: Any, kind: type, what: str, key: str, where: str) -> tuple[Any, ...]:
+    values = [value] if isinstance(value, kind) and not isinstance(value, bool) else value
+    good = isinstance(values, list) and len(values) > 0
+    good = good and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
+    require(good, f"{where}: {key} {value!r}: expected {what} in a list that is not empty")
+    require(len(set(values)) == len(values), f"{where}: {key}: something is given twice")
+    return tuple(values)
+
+
+def canonical(text: str) -> str:
+    """The same name, however it was spaced and its settings ordered.
+
+    >>> canonical("ppt( steps=5, samples=9 )"), canonical("frequency( .30 )"), canonical("./a.py:f")
+    ('ppt(samples=9,steps=5)', 'frequency(0.3)', 'a.py:f')
+    """
+    text = text.strip()
+    if ".py:" in text:
+        path, _, name = text.rpartition(":")
+        return f"{os.path.normpath(path)}:{name}"
+    kind, colon, rest = text.partition(":")
+    prefix = f"{kind}:" if kind == "exact" and colon else ""
+    body = rest.strip() if prefix else text
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*(\(.*\))?", body, re.DOTALL):
+        return text  # a folder
+    spec = parse_spec(body)
+    settings = [f"{key}={_shown_value(spec.keywords[key])}" for key in sorted(spec.keywords)]
+    parts = [_shown_value(argument) for argument in spec.arguments] + settings
+    return prefix + (f"{spec.name}({','.join(parts)})" if parts else spec.name)
+
+
+def _shown_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+def differences(ours: SweepConfig, other: SweepConfig) -> list[str]:
+    """What one sweep has that another has not, axis by axis; empty if they are the same runs."""
+    lines = []
+    for entry in fields(Grid):
+        here, there = _values(ours.grids, entry.name), _values(other.grids, entry.name)
+        gone = [value for value in there if value not in here]
+        added = [value for value in here if value not in there]
+        if gone:
+            lines.append(f"{entry.name}: without {_shown(gone)}")
+        if added:
+            lines.append(f"{entry.name}: with {_shown(added)}")
+    if not lines and any(grid not in other.grids for grid in ours.grids):
+        lines.append("grids: the same values in other combinations")
+    return lines
+
+
+def _values(grids: Sequence[Grid], name: str) -> list[Any]:
+    values: list[Any] = []
+    for grid in grids:
+        value = getattr(grid, name)
+        if isinstance(value, Mapping):
+            values += sorted(value.items())
+        else:
+            values += value if isinstance(value, tuple) else [value]
+    return list(dict.fromkeys(values))
+
+
+def _shown(values: list[Any], most: int = 6) -> str:
+    shown = ", ".join("none" if value is None else str(value) for value in values[:most])
+    return shown + (f" and {len(values) - most} more" if len(values) > most else "")

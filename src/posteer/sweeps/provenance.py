@@ -1,0 +1,89 @@
+"""Where records come from: versions, revision, device; and what each working session took."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import posteer
+from posteer.core.version import __version__
+
+
+def provenance(device: str) -> dict[str, Any]:
+    """Of a run: what made it, where, and when it was finished."""
+    return {**_surroundings(device), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+
+
+@cache
+def _surroundings(device: str) -> dict[str, Any]:
+    return {
+        "posteer": __version__,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "device": device_name(device),
+    }
+
+
+def device_name(device: str) -> str:
+    """The GPU by its name; a CPU by its kind, its cores and the threads in use."""
+    if device.startswith("cuda"):
+        return str(torch.cuda.get_device_name(device))
+    return f"cpu {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+
+
+def _revision() -> str | None:
+    """The commit of the source tree, marked if the tree has changed since; None outside of one."""
+    told = os.environ.get("POSTEER_REVISION")  # for a copy of the tree without its history
+    if told:
+        return told
+    package = Path(posteer.__file__).parent
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(package), *words], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", ".")
+        return git("rev-parse", "HEAD") + ("+changed" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+class Session:
+    """One process's work on a store: runs, wall time and seconds by phase, kept up to date."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device_name(device)
+        self.began = datetime.now(UTC)
+        self.name = f"{self.began:%Y%m%dT%H%M%S.%f}-{os.getpid()}"
+        self.runs = 0
+        self.phases: dict[str, float] = {}
+        self._started = time.perf_counter()
+
+    def add(self, runs: int, phases: dict[str, float]) -> None:
+        self.runs += runs
+        for name, seconds in phases.items():
+            self.phases[name] = self.phases.get(name, 0.0) + seconds
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "began": self.began.isoformat(timespec="milliseconds"),
+            "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "device": self.device,
+            "runs": self.runs,
+            "wall_seconds": time.perf_counter() - self._started,
+            "phases": self.phases,
+        }

@@ -1,0 +1,197 @@
+"""Solving what a store does not hold yet, batch by batch.
+
+Any number of processes may run this on one store, on one machine or many: each batch is claimed by
+one of them, and what a killed process had claimed is free again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from posteer.api.elicit import elicit_batch
+from posteer.banks import draw_bank, load_bank
+from posteer.banks.shipped import shipped_path
+from posteer.core.errors import InputError
+from posteer.core.files import write_json
+from posteer.core.progress import Progress, phase, timed
+from posteer.methods.registry import open_method
+from posteer.models import Metered, SequenceModel, complete, open_model
+from posteer.results import Elicitation
+from posteer.sweeps.histories import columns_of
+from posteer.sweeps.provenance import Session, provenance
+from posteer.sweeps.runs import Batch, RunConfig, latents_to_draw, source_of
+from posteer.sweeps.store import Record, RunStore
+
+POLL_SECONDS = 0.2
+BATCH_SIZES = {"cpu": 20, "cuda": 310}
+"""Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
+
+
+@dataclass
+class Report:
+    """What a runner tells while it works; each is called if given."""
+
+    finished: Callable[[list[Record]], None] = lambda _records: None
+    within: Progress | None = None
+    warn: Callable[[str], None] = lambda _text: None
+
+
+@dataclass
+class Runner:
+    """One process's work on a store."""
+
+    store: RunStore
+    batches: list[Batch]
+    bank_files: dict[str, Path]
+    device: str
+    report: Report = field(default_factory=Report)
+    _models: dict[str, SequenceModel] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Until every run is in the store, whoever solves it."""
+        session = Session(self.device)
+        path = self.store.sessions / f"{session.name}.json"
+        self._recover()
+        left = list(self.batches)
+        while left:
+            before = len(left)
+            left = [batch for batch in left if not self._attend(batch, session, path)]
+            if len(left) == before:  # the rest is in other hands: look again, they may be killed
+                time.sleep(POLL_SECONDS)
+                self._recover()
+        self.store.close()
+
+    def _recover(self) -> None:
+        for text in self.store.recover():
+            self.report.warn(text)
+
+    def _attend(self, batch: Batch, session: Session, path: Path) -> bool:
+        """Whether nothing is left to do for a batch."""
+        if all(self.store.has(run.name) for run in batch.runs):
+            return True
+        with self.store.claim(batch.key) as mine:
+            if not mine:
+                return False
+            self.store.finish(batch.key)  # its last owner may have been killed while committing
+            runs = [run for run in batch.runs if not self.store.has(run.name)]
+            if not runs:
+                return True
+            with timed() as phases:
+                records = self._solve(runs)
+            started = time.perf_counter()
+            self.store.commit(batch.key, records)
+            phases["store"] = time.perf_counter() - started
+            for record in records:
+                for what, seconds in record["seconds"].items():
+                    phases[what] = phases.get(what, 0.0) + seconds
+            session.add(len(records), phases)
+            write_json(path, session.to_json())
+        self.report.finished(records)
+        return True
+
+    def _solve(self, runs: list[RunConfig]) -> list[Record]:
+        for utility in {run.utility: run for run in runs}.values():
+            if source_of(utility.utility) != utility.utility_fingerprint:
+                raise ChangedError(f"{utility.utility} has changed since: run the command again")
+        try:
+            with phase("open"):
+                model, bank = self._open(runs[0])
+        except (OSError, ChangedError):  # the store's disk or the user's files, not the run
+            raise
+        except Exception as error:
+            return [_record(run, self.device, error=_words(error)) for run in runs]
+        return self._solve_on(model, bank, runs)
+
+    def _solve_on(
+        self, model: SequenceModel, bank: Path | None, runs: list[RunConfig]
+    ) -> list[Record]:
+        """The runs' records. What fails is halved until the runs that do are alone."""
+        first = runs[0]
+        try:
+            found = elicit_batch(
+                model,
+                [(run.utility, run.seed) for run in runs],
+                length=first.length,
+                horizon=first.horizon,
+                method=first.method,
+                bank=bank,
+                max_model_tokens=first.max_model_tokens,
+                device=self.device,
+                progress=self.report.within,
+            )
+        except Exception as error:  # a user's function may raise anything
+            if len(runs) == 1:
+                return [_record(first, self.device, error=_words(error))]
+            half = len(runs) // 2
+            return [
+                *self._solve_on(model, bank, runs[:half]),
+                *self._solve_on(model, bank, runs[half:]),
+            ]
+        with phase("record"):
+            return [_record(r, self.device, found=one) for r, one in zip(runs, found, strict=True)]
+
+    def _open(self, run: RunConfig) -> tuple[SequenceModel, Path | None]:
+        if run.model not in self._models:
+            self._models[run.model] = complete(open_model(run.model, self.device))
+        model = self._models[run.model]
+        if model.fingerprint != run.model_fingerprint:
+            raise ChangedError(f"{run.model} has changed since: run the command again")
+        return model, self._bank(run, model)
+
+    def _bank(self, run: RunConfig, model: SequenceModel) -> Path | None:
+        """The bank file of a run, drawn into the store if none is there; None: shipped, or no use
+        for one."""
+        plan = latents_to_draw(model, open_method(run.method))
+        if plan is None:
+            return None
+        if run.bank is not None:
+            path = self.bank_files[run.bank]
+            return None if path == shipped_path(model.fingerprint) else path
+        self.store.banks.mkdir(exist_ok=True)
+        length, seed = plan.rollout_length, plan.seed
+        kept = f"{model.fingerprint[:16]}-{plan.n_samples}x{length}-{seed}-{plan.unvisited}"
+        path = self.store.banks / f"{kept}.safetensors"
+        with self.store.claim(path.name, wait=True):
+            if path.exists() and not _is_whole(path):
+                moved = self.store.keep_aside(path)
+                self.report.warn(f"{path} is damaged: moved to {moved}, drawn again")
+            if not path.exists():
+                draw_bank(Metered(model), plan, path, progress=self.report.within)
+        return path
+
+
+class ChangedError(InputError):
+    """A file that was planned with is another by now."""
+
+
+def _is_whole(bank: Path) -> bool:
+    try:
+        load_bank(bank)
+    except InputError:
+        return False
+    return True
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _record(
+    run: RunConfig, device: str, *, found: Elicitation | None = None, error: str | None = None
+) -> Record:
+    """What is kept of a run."""
+    status = "failed" if found is None else "done"
+    if found is not None and found.stop_reason == "diverged":
+        status = "diverged"
+    return {
+        "configuration": asdict(run),
+        "status": status,
+        "error": error,
+        "result": None if found is None else found.to_json(),
+        "history": {} if found is None else columns_of(found),
+        "seconds": {} if found is None else found.phases,
+        "provenance": provenance(device),
+    }

@@ -1,0 +1,167 @@
+"""One run's configuration, its name, and a sweep expanded to runs and batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from posteer.banks import DrawPlan, load_bank
+from posteer.banks.shipped import shipped_path
+from posteer.core.errors import require
+from posteer.core.files import sha256
+from posteer.goals.objectives import open_goal
+from posteer.methods.auto import Auto
+from posteer.methods.classes.method import ClassSearch
+from posteer.methods.ppt.method import PosteriorPrefixTuning
+from posteer.methods.registry import open_method
+from posteer.models import SequenceModel, complete, open_model
+from posteer.sweeps.configuration import SweepConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """All that decides a run's outcome. Its hash is its name.
+
+    Fingerprints stand for what names cannot tell: weights, a user's function, a bank.
+    """
+
+    model: str
+    model_fingerprint: str
+    utility: str
+    utility_fingerprint: str | None
+    length: int
+    horizon: int
+    method: str
+    seed: int
+    bank: str | None
+    max_model_tokens: int | None
+
+    @cached_property
+    def name(self) -> str:
+        return name_of(asdict(self))
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """Runs that agree in this can be one batch."""
+        shared = (self.model, self.model_fingerprint, self.method, self.length, self.horizon)
+        return (*shared, self.bank, self.max_model_tokens)
+
+
+def name_of(configuration: dict[str, Any]) -> str:
+    """The SHA-256 of a configuration in canonical form."""
+    text = json.dumps(configuration, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs to be solved as one tensor programme. The same sweep always makes the same batches."""
+
+    runs: tuple[RunConfig, ...]
+
+    @cached_property
+    def key(self) -> str:
+        return hashlib.sha256("".join(run.name for run in self.runs).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A sweep's runs in order, and the bank files that some of them name by hash."""
+
+    runs: list[RunConfig]
+    bank_files: dict[str, Path]
+
+
+def expand(config: SweepConfig) -> Expansion:
+    """Every run of a sweep. Unknown names and files that are not there are refused here."""
+    runs: dict[str, RunConfig] = {}
+    files: dict[str, Path] = {}
+    for grid in config.grids:
+        methods = {text: open_method(text) for text in grid.methods}
+        for name in grid.models:
+            model = complete(open_model(name))
+            utilities = {text: _source(text, model) for text in grid.utilities}
+            own = Path(grid.banks[name]) if name in grid.banks else None
+            require(own is None or own.is_file(), f"{own}: there is no such bank")
+            for method, solver in methods.items():
+                path = _bank_of(model, solver, own)
+                bank = None if path is None else sha256(path)
+                if path is not None and bank is not None:
+                    files[bank] = path
+                for length in grid.lengths:
+                    for horizon in grid.horizons:
+                        for utility, source in utilities.items():
+                            for seed in grid.seeds:
+                                run = RunConfig(
+                                    model=name,
+                                    model_fingerprint=model.fingerprint,
+                                    utility=utility,
+                                    utility_fingerprint=source,
+                                    length=length,
+                                    horizon=horizon,
+                                    method=method,
+                                    seed=seed,
+                                    bank=bank,
+                                    max_model_tokens=grid.max_model_tokens,
+                                )
+                                runs[run.name] = run
+    return Expansion(list(runs.values()), files)
+
+
+def _source(utility: str, model: SequenceModel) -> str | None:
+    """What a user's function is made of: an edited file makes other runs."""
+    open_goal(utility, model.space)
+    return source_of(utility)
+
+
+def source_of(utility: str) -> str | None:
+    """The hash of the file a utility is in, if it is in one."""
+    path = utility.rpartition(":")[0]
+    return sha256(Path(path)) if path.endswith(".py") else None
+
+
+def latents_to_draw(model: SequenceModel, solver: object) -> DrawPlan | None:
+    """How a method would roll the model out, or None where it needs no rollouts."""
+    if isinstance(solver, Auto):
+        has_own = model.process is None or shipped_path(model.fingerprint) is not None
+        return DrawPlan() if has_own else None
+    if not isinstance(solver, PosteriorPrefixTuning | ClassSearch) or solver.analytic:
+        return None
+    return solver.draw
+
+
+def _bank_of(model: SequenceModel, solver: object, own: Path | None) -> Path | None:
+    """The file of latents a method will use, if it uses one that is there already."""
+    plan = latents_to_draw(model, solver)
+    if plan is None:
+        return None
+    if own is not None:
+        origin = load_bank(own).origin
+        require(
+            origin.fingerprint == model.fingerprint and not origin.context,
+            f"{own}: drawn from {origin.model}"
+            + (" after observed tokens" if origin.context else "")
+            + f", not from {model.name}: expected a bank of its prior",
+        )
+        return own
+    return shipped_path(model.fingerprint) if plan == DrawPlan() else None
+
+
+def batches(runs: Iterable[RunConfig], size: int) -> list[Batch]:
+    """Groups cut to `size` runs. Ordered by hash, so that the first done are typical of the rest
+    and an estimate of the time left is fair from the start."""
+    groups: dict[tuple[object, ...], list[RunConfig]] = defaultdict(list)
+    for run in runs:
+        groups[run.group].append(run)
+    cut = [
+        Batch(tuple(members[at : at + size]))
+        for members in groups.values()
+        for at in range(0, len(members), size)
+    ]
+    return sorted(cut, key=lambda batch: batch.key)

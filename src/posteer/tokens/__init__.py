@@ -1,0 +1,1 @@
+"""Vocabularies, prompts, contexts, and conditions on prompts."""

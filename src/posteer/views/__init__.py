@@ -1,0 +1,1 @@
+"""What people see: terminal, figures, pages. The only rooms that write sentences."""

@@ -1,0 +1,38 @@
+"""Figures, drawn with matplotlib where that is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from posteer.core.errors import InputError, require
+
+SUFFIXES = (".svg", ".pdf", ".png")
+
+
+def canvas() -> Any:
+    """pyplot, off screen, writing the same bytes for the same data."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise InputError("figures need matplotlib: pip install 'posteer[plot]'") from error
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "posteer"
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def check_path(out: Path) -> None:
+    """Refuse a figure that could not be written, before the work for it is done."""
+    require(out.suffix in SUFFIXES, f"figure '{out}': expected a name in {', '.join(SUFFIXES)}")
+    require(out.parent.is_dir(), f"{out}: there is no folder {out.parent}")
+    canvas()  # is matplotlib there?
+
+
+def save(figure: Any, out: Path, close: bool = True) -> None:
+    figure.tight_layout()
+    dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    figure.savefig(out, metadata=dates.get(out.suffix), dpi=150)
+    if close:
+        canvas().close(figure)

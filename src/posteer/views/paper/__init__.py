@@ -1,0 +1,1 @@
+"""The paper's tables, claims and figures as a page."""

@@ -1,0 +1,177 @@
+"""The data behind the figures of a sweep, and the figures themselves as SVG and PDF."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from posteer.core.errors import require
+from posteer.core.weights import normalise
+from posteer.families.markov.means import utility_of_kernels
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.method import PosteriorPrefixTuning
+from posteer.methods.protocol import Problem
+from posteer.models import Metered, open_model
+from posteer.paper.agreement import exact_optimum
+from posteer.paper.cells import Cells, Key
+from posteer.paper.layouts import METHODS, MODELS
+from posteer.paper.paired import family_of
+from posteer.paper.published import TARGETS, published
+from posteer.sweeps.results import Histories
+from posteer.views.figures.sweep import (
+    Curve,
+    Point,
+    Steering,
+    draw_ascents,
+    draw_cells,
+    draw_costs,
+    draw_steering,
+)
+
+SHOWN = (("urn", "dyck"), ("urn", "sym-0.1"), ("beta-bernoulli", "tau-0.2"))
+SUFFIXES = ("svg", "pdf")
+GRID = 101
+
+
+def draw_all(cells: Cells, histories: Histories, folder: Path) -> list[Path]:
+    """Every figure that the runs suffice for."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made: list[Path] = []
+
+    def outs(name: str) -> list[Path]:
+        paths = [folder / f"{name}.{suffix}" for suffix in SUFFIXES]
+        made.extend(paths)
+        return paths
+
+    panels = _points(cells)
+    if panels:
+        draw_cells(panels, outs("j-by-method"))
+    curves = _ascents(cells, histories)
+    if curves:
+        draw_ascents(curves, outs("ascents"))
+    costs = _costs(cells, histories)
+    if costs:
+        optima = {f"{m} {t}, m={n}": exact_optimum(m, n)[t] for m, t in SHOWN for n in (6, 50)}
+        draw_costs(costs, {key: optima[key] for key in costs if key in optima}, outs("costs"))
+    if "urn" in cells.models:
+        draw_steering(
+            [steering("urn", "dyck", m) for m in (6, 50)],
+            ("P(1 | 0)", "P(1 | 1)"),
+            outs("latent-posterior"),
+        )
+    return made
+
+
+def _points(cells: Cells) -> dict[str, dict[str, list[Point]]]:
+    panels: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    for model in TARGETS:
+        for length in (6, 50):
+            best = exact_optimum(model, length) if model in cells.models else {}
+            for target in TARGETS[model]:
+                for method in METHODS:
+                    key = (model, target, length, method)
+                    figure = cells.figure(key, "J")
+                    if figure is None:
+                        continue
+                    theirs = published().get((*key, "J"))
+                    panels[f"{MODELS[model]}, m={length}"][family_of(target)].append(
+                        Point(
+                            method,
+                            target,
+                            figure.value,
+                            figure.standard_error or 0.0,
+                            None if theirs is None else theirs.value,
+                            best.get(target),
+                        )
+                    )
+    return dict(panels)
+
+
+def _ascents(cells: Cells, histories: Histories) -> dict[str, dict[str, list[tuple[Curve, Curve]]]]:
+    panels: dict[str, dict[str, list[tuple[Curve, Curve]]]] = defaultdict(dict)
+    for title, key in _shown(cells, ("ppt", "ppt-rb")):
+        runs = [histories[name] for name in _runs(cells, key) if "ess" in histories.get(name, {})]
+        if runs:
+            panels[title][key[3]] = [
+                (_thinned(run["surrogate"]), _thinned(run["ess"])) for run in runs
+            ]
+    return dict(panels)
+
+
+def _costs(cells: Cells, histories: Histories) -> dict[str, dict[str, list[Curve]]]:
+    panels: dict[str, dict[str, list[Curve]]] = defaultdict(dict)
+    for title, key in _shown(cells):
+        cell = cells.get(key)
+        assert cell is not None
+        curves: list[Curve] = []
+        for row in cell.rows:
+            history = histories.get(row["run"], {})
+            if "value" in history:
+                forward, backward = history["forward_tokens"], history["backward_tokens"]
+                tokens = [max(a + b, 1.0) for a, b in zip(forward, backward, strict=True)]
+                curves.append((tokens, list(accumulate(history["value"], max))))
+            elif row["expected_utility"] is not None:
+                curves.append(([max(row["bank_tokens"] / 51, 1.0)], [row["expected_utility"]]))
+        if curves:
+            panels[title][key[3]] = curves
+    return dict(panels)
+
+
+def _shown(cells: Cells, methods: Sequence[str] = METHODS) -> list[tuple[str, Key]]:
+    return [
+        (f"{model} {target}, m={length}", (model, target, length, method))
+        for length in (6, 50)
+        for model, target in SHOWN
+        for method in methods
+        if cells.get((model, target, length, method)) is not None
+    ]
+
+
+def _runs(cells: Cells, key: Key) -> list[str]:
+    cell = cells.get(key)
+    return [] if cell is None else [row["run"] for row in cell.rows]
+
+
+def shown_runs(cells: Cells) -> list[str]:
+    """The runs whose histories figures show."""
+    return [name for _, key in _shown(cells) for name in _runs(cells, key)]
+
+
+def _thinned(values: list[float], most: int = 80) -> Curve:
+    """At most so many steps, evenly spread on a logarithmic axis, the last one kept."""
+    steps = np.unique(np.geomspace(1, len(values), min(most, len(values))).round().astype(int))
+    return steps.tolist(), [values[step - 1] for step in steps]
+
+
+def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
+    """The method on the model's own bank: its latents, their utilities, their tilted weights.
+
+    A latent's utility is that from the law of the prompt's last context; for the picture, from the
+    optimised prompt kernel's.
+    """
+    opened = Metered(open_model(model))
+    goal = open_utility(target, opened.space)
+    require(opened.space.n_contexts == 2, f"{model}: two contexts make a square to draw")
+    tuning = PosteriorPrefixTuning(analytic=False, exact_means=True)
+    solved = tuning.optimise([Problem(opened, goal, length, 4, seed)])[0]
+    last = solved.ascent.prompt.final_context(solved.space, length - solved.space.order)[0]
+    ones = torch.linspace(0, 1, GRID, dtype=torch.float64)
+    first, second = torch.meshgrid(ones, ones, indexing="ij")
+    rows = torch.stack([first.flatten(), second.flatten()], -1)
+    kernels = torch.stack([1 - rows, rows], -1)
+    means = utility_of_kernels(goal, solved.space, kernels, 4)
+    prompt, _ = solved.snap("own-context")
+    text = "".join(map(str, prompt.tolist()))
+    return Steering(
+        title=f"{target}, m={length}",
+        landscape=(means @ last).reshape(GRID, GRID).numpy(),
+        samples=solved.bank.kernels[:, :, 1].numpy(),
+        weights=normalise(solved.ascent.log_tilt).numpy(),
+        ess_fraction=solved.ess_fraction,
+        caption=f"snaps to {text[:12]}{'...' if len(text) > 12 else ''}",
+    )

@@ -1,0 +1,137 @@
+"""Banks and filter checks in a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from posteer.banks.checks.report import ALARM, FilterReport
+from posteer.banks.checks.statistics import Interval
+from posteer.banks.drawn import LatentBank
+from posteer.tokens.prompts import show_prompt
+from posteer.views.terminal.panels import rows_table
+
+
+def bank_facts(bank: LatentBank, out: str | None) -> dict[str, Any]:
+    """What `posteer sample --json` prints of a bank."""
+    origin = bank.origin
+    return {
+        "model": origin.model,
+        "fingerprint": origin.fingerprint,
+        "process": origin.process,
+        "rollouts": len(bank),
+        "length": origin.rollout_length,
+        "seed": origin.seed,
+        "context": list(origin.context),
+        "unvisited": bank.unvisited,
+        "unvisited_rows": bank.n_unvisited,
+        "tokens": origin.tokens,
+        "seconds": origin.seconds,
+        "device": origin.device,
+        "created": origin.created,
+        "out": out,
+    }
+
+
+def show_bank(bank: LatentBank, out: str | None) -> None:
+    """Where the latents came from, what they cost, and how each row is spread."""
+    origin, space = bank.origin, bank.space
+    rows = rows_table()
+    rows.add_row("latents", f"{len(bank):,} by rollouts of {origin.rollout_length:,} tokens")
+    if origin.context:
+        context = show_prompt(list(origin.context), space.vocab_size)
+        rows.add_row("posterior after", context if len(context) < 60 else f"{context[:57]}...")
+    share = bank.n_unvisited / (len(bank) * space.n_contexts)
+    rows.add_row(
+        "unvisited rows", f"{bank.n_unvisited:,} ({share:.2%}), filled by {bank.unvisited}"
+    )
+    quantiles = bank.kernels.new_tensor([0.05, 0.25, 0.5, 0.75, 0.95])
+    for context_number in range(min(space.n_contexts, 8)):
+        spread = bank.kernels[:, context_number, -1].quantile(quantiles).tolist()
+        text = " ".join(f"{value:.3f}" for value in spread)
+        name = (
+            f"P({space.vocab_size - 1})"
+            if space.order == 0
+            else (f"P({space.vocab_size - 1} | {_context(space, context_number)})")
+        )
+        rows.add_row(name, f"{text}   (5, 25, 50, 75, 95 %)")
+    cost = f"{origin.tokens:,} model tokens, {origin.seconds:.1f} s on {origin.device}"
+    rows.add_row("cost", cost)
+    rows.add_row("drawn", origin.created)
+    rows.add_row("seed, model", f"{origin.seed}, {origin.fingerprint[:12]}")
+    if out is not None:
+        rows.add_row("file", out)
+    Console().print(Panel(rows, title=Text(f"latent bank of {origin.model}"), expand=False))
+
+
+def _context(space: Any, number: int) -> str:
+    import torch
+
+    return show_prompt(space.decode(torch.tensor(number)).tolist(), space.vocab_size)
+
+
+def show_report(report: FilterReport) -> None:
+    """One line a check: what was measured, how large, whether beyond chance."""
+    table = Table(title=f"is {report.model} a Bayes filter of order {report.order}?")
+    for column in ("check", "measured", "p"):
+        table.add_column(column)
+    n_tests = len(report.p_values)
+    if report.prior is not None:
+        for row in report.prior.rows[:8]:
+            exact = row.wasserstein_exact
+            table.add_row(
+                f"prior of row {row.context}, token {row.token}",
+                f"KS {row.ks:.4f}; W1 {row.wasserstein:.4f} "
+                f"(exact Bayes {exact[0]:.4f}, {exact[1]:.4f})",
+                _p(row.p_value, n_tests * len(report.prior.rows)),
+            )
+    else:
+        table.add_row("prior", "unknown process: nothing to compare with", "")
+    if report.ranks is not None:
+        ranks = report.ranks
+        for name, p_value in list(ranks.p_values.items())[:8]:
+            table.add_row(
+                f"calibration of {name}",
+                f"{ranks.simulations:,} ranks among {ranks.draws} futures after "
+                f"{ranks.observed} tokens",
+                _p(p_value, n_tests * len(ranks.p_values)),
+            )
+    worst = sorted(report.martingale.drifts, key=lambda drift: drift.p_value)[:3]
+    for drift in worst:
+        table.add_row(
+            f"martingale, row {drift.context}, visit {drift.from_visit} to {drift.to_visit}",
+            f"drift {_interval(drift.mean)}, outward {_interval(drift.outward)}",
+            _p(drift.p_value, n_tests * len(report.martingale.drifts)),
+        )
+    swaps = report.exchangeability
+    table.add_row(
+        f"{swaps.swaps:.1f} block swaps in {swaps.length} tokens",
+        f"size {_interval(swaps.size)} nats (rounding {swaps.rounding:.1g}), "
+        f"next token {swaps.next_token:.2g}",
+        "",
+    )
+    if report.convergence is not None:
+        known = report.convergence.exact_slope
+        beside = "" if known is None else f" (exact Bayes {known:.2f})"
+        table.add_row(
+            "convergence in length",
+            f"changes shrink as R^{_interval(report.convergence.slope)}{beside}",
+            "",
+        )
+    console = Console()
+    console.print(table)
+    colour = "green" if report.verdict.startswith("no deviation") else "yellow"
+    console.print(Text(f"{report.verdict} (false alarms: {ALARM:.0%})", style=colour))
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.value:.2g} [{interval.low:.2g}, {interval.high:.2g}]"
+
+
+def _p(value: float, tests: int) -> Text:
+    """Red where the p-value survives correction for the number of tests."""
+    return Text(f"{value:.3g}", style="red" if value * tests < ALARM else "")

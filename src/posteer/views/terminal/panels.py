@@ -1,0 +1,278 @@
+"""What people see in a terminal: panels, a sparkline, a progress bar for long work."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from posteer.core.device import pick_device
+from posteer.core.progress import Progress as Report
+from posteer.results import Elicitation, Judgement
+from posteer.tokens.prompts import show_prompt
+from posteer.training.loop import Progress as TrainingProgress
+from posteer.training.loop import Trainer
+from posteer.training.plan import TrainingPlan
+
+PATIENCE_SECONDS = 1.0
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@contextmanager
+def delayed_progress() -> Iterator[Report]:
+    """A progress bar on standard error that appears once work has taken longer than a second."""
+    started = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} at most"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    tasks: dict[str, object] = {}
+
+    def report(what: str, done: int, at_most: int) -> None:
+        if time.monotonic() - started < PATIENCE_SECONDS:
+            return
+        if not bar.live.is_started:
+            bar.start()
+        if what not in tasks:
+            tasks[what] = bar.add_task(what, total=at_most)
+        bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def show_elicitation(found: Elicitation, console: Console | None = None) -> None:
+    """The prompt, how good it is, and how far to trust the search that found it."""
+    rows = _rows_of_prompt(found)
+    if found.surrogate is not None:
+        error = found.surrogate_standard_error
+        snapped = found.snapped_surrogate
+        after = "" if snapped is None else f", {snapped:.4f} once snapped"
+        name = "soft prefix" if error is None else "surrogate"
+        spread = "" if error is None else f" ± {error:.4f}"
+        rows.add_row(name, f"{found.surrogate:.4f}{spread}{after}{_departure(found)}")
+    if found.held_out_surrogate is not None:
+        error = found.held_out_standard_error or 0.0
+        rows.add_row("held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
+    if found.ess_fraction is not None:
+        rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
+    if found.pareto_k is not None:
+        plain = found.estimator is None or found.estimator.startswith(("importance", "psis"))
+        rows.add_row("Pareto k-hat", _k_text(found.pareto_k, plain))
+    if found.surrogate_history:
+        low, high = min(found.surrogate_history), max(found.surrogate_history)
+        rows.add_row("ascent", f"{sparkline(found.surrogate_history)}  {low:.3f} to {high:.3f}")
+    elif len(found.history) > 1:
+        values = [step.value for step in found.history]
+        rows.add_row("search", f"{sparkline(values)}  to {values[-1]:.3f}")
+    if found.steps is not None:
+        rows.add_row("steps", f"{found.steps} ({found.stop_reason})")
+    for label, text in (("method", found.choice), ("estimator", found.estimator)):
+        if text is not None:
+            rows.add_row(label, Text(text))
+    if found.verified is not None:
+        rows.add_row("verified", found.verified)
+    if found.certificate is not None:
+        rows.add_row("certificate", found.certificate)
+    rows.add_row("model queries", _cost_text(found.cost))
+    rows.add_row("time", f"{found.seconds:.2f} s")
+    title = f"{found.utility} from {found.model} · {found.method} · horizon {found.horizon}"
+    (console or Console()).print(Panel(rows, title=Text(title), expand=False))
+
+
+def show_judgement(judged: Judgement, console: Console | None = None) -> None:
+    """A given prompt's utility, optimum and rank."""
+    rows = _rows_of_prompt(judged)
+    title = f"{judged.utility} from {judged.model} · horizon {judged.horizon}"
+    (console or Console()).print(Panel(rows, title=Text(title), expand=False))
+
+
+def sparkline(values: list[float], width: int = 40) -> str:
+    """A line of block characters, one per stretch of the series."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    width = min(width, len(finite))
+    picked = [finite[round(i * (len(finite) - 1) / max(width - 1, 1))] for i in range(width)]
+    low, high = min(picked), max(picked)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in picked)
+
+
+def _rows_of_prompt(result: Elicitation | Judgement) -> Table:
+    """A prompt, its utility, and how that stands among all prompts."""
+    rows = rows_table()
+    if result.context:
+        rows.add_row("context", show_prompt(result.context, result.vocab_size))
+    rows.add_row("prompt", _prompt_text(result.prompt, result.vocab_size))
+    rows.add_row("expected utility", _utility_text(result))
+    allowed = result.allowed if isinstance(result, Elicitation) else None
+    which = "all prompts" if allowed is None else "allowed prompts"
+    rows.add_row(
+        "optimum", _optimum_text(result.expected_utility, result.optimum, which, result.exact)
+    )
+    rows.add_row("rank", _rank_text(result.rank, result.n_prompts))
+    if allowed is not None:
+        rows.add_row("allowed", Text(allowed))
+    return rows
+
+
+def rows_table() -> Table:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="bold", no_wrap=True)
+    rows.add_column(overflow="fold")
+    return rows
+
+
+def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
+    return Text(show_prompt(prompt, vocab_size), style="bold green")
+
+
+def _utility_text(result: Elicitation | Judgement) -> str:
+    if result.exact:
+        return f"{result.expected_utility:.6f} (exact)"
+    if result.standard_error == 0:
+        return f"{result.expected_utility:.4f} (Monte Carlo: all rollouts alike)"
+    return f"{result.expected_utility:.4f} ± {result.standard_error:.4f} (Monte Carlo)"
+
+
+def _optimum_text(
+    value: float, optimum: float | None, which: str = "all prompts", exact: bool = True
+) -> str:
+    if optimum is None and not exact:
+        return "unknown: J is sampled"
+    if optimum is None:
+        return "unknown: too many prompts to enumerate"
+    gap = optimum - value
+    return f"{optimum:.6f} over {which}" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
+
+
+def _departure(found: Elicitation) -> str:
+    """A warning where the model does not do what its latents say a hard prompt does."""
+    error, snapped = found.surrogate_standard_error, found.snapped_surrogate
+    if error is None or snapped is not None or not found.exact:
+        return ""
+    off = abs(found.expected_utility - (found.surrogate or 0.0))
+    if not off > 5 * error:
+        return ""
+    return f"\n[red]{off / error:.0f} standard errors off: the model is no such Bayes filter[/red]"
+
+
+def _rank_text(rank: int | None, n_prompts: int | None) -> str:
+    if rank is None or n_prompts is None:
+        return "unknown"
+    return f"{rank:,} of {n_prompts:,}"
+
+
+def _ess_verdict(fraction: float) -> str:
+    return "" if fraction >= 0.01 else "  [red]low: the bank hardly covers this posterior[/red]"
+
+
+def _k_text(value: float, used: bool) -> str:
+    if math.isnan(value):
+        return "not enough distinct weights to say"
+    if not used:
+        return f"{value:.2f} of plain weights, which are not used"
+    if value > 0.7:
+        return f"{value:.2f}  [red]above 0.7: do not trust the surrogate[/red]"
+    return f"{value:.2f} (below 0.7 is good)"
+
+
+def _cost_text(cost: dict[str, int]) -> str:
+    asked = f"{cost['forward_tokens']:,} forward, {cost['backward_tokens']:,} backward tokens"
+    return asked + (f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else "")
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask for a clean stop; a second one interrupts at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch_training(
+    plan: TrainingPlan, out: Path, device: str, max_minutes: float, quiet: bool
+) -> dict[str, Any]:
+    """Train with a live bar on standard error; returns how it ended."""
+    device = pick_device(device)
+    screen = Console(stderr=True, quiet=quiet)
+    bar = Progress(
+        TextColumn("{task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+        console=screen,
+    )
+    with stop_on_signals() as should_stop:
+        trainer = Trainer(
+            plan,
+            out,
+            device=device,
+            compiled=device != "cpu",
+            warn=lambda text: screen.print(Text(text, style="yellow")),
+        )
+        task = bar.add_task("starting", total=plan.steps, completed=trainer.step)
+
+        def report(now: TrainingProgress) -> None:
+            excess = "" if now.excess is None else f" · excess {now.excess.overall:.1e}"
+            text = f"loss {now.loss:.4f}{excess} · {now.tokens_per_second:,.0f} tokens/s"
+            bar.update(task, completed=now.step, description=text)
+
+        trainer.report = report
+        with bar:
+            outcome = trainer.run(max_minutes=max_minutes, should_stop=should_stop)
+    endings = {
+        "finished": f"finished; the model is in {out / 'model'}",
+        "stopped": "stopped; the same command goes on from here",
+        "diverged": "the loss is not a number or exploded; the last good checkpoint is kept",
+    }
+    screen.print(f"step {outcome.step}: {endings[outcome.status]}")
+    last = trainer.records[-1] if trainer.records else None
+    return {"status": outcome.status, "step": outcome.step, "excess_risk": last}
+
+
+def show_models(facts: list[dict[str, Any]]) -> None:
+    """One row per shipped model; excess risk in nats per token above exact Bayes."""
+    table = Table(title="shipped models")
+    for column in ("name", "tokens", "order", "parameters", "steps", "excess risk"):
+        table.add_column(column, no_wrap=True)
+    for fact in facts:
+        risk = fact["excess_risk"] or {"overall": math.nan, "overall_error": math.nan}
+        table.add_row(
+            str(fact["name"]),
+            str(fact["vocab_size"]),
+            str(fact["order"]),
+            f"{fact['parameters']:,}",
+            f"{fact['steps']:,}",
+            f"{risk['overall']:.1e} ± {risk['overall_error']:.0e}",
+        )
+    Console().print(table)

@@ -1,0 +1,142 @@
+"""Does it matter which rollouts a bank happens to hold? `auto` on the paper's cells, bank by bank.
+
+    posteer sample --model urn --seed 2 --out banks/urn.2.safetensors       # and so on
+    python studies/bank_seeds.py run banks --out docs/records/bank-seeds.jsonl
+    python studies/bank_seeds.py show docs/records/bank-seeds.jsonl
+
+With a model's shipped bank the search leaves nothing to chance, so runs of other seeds are the same
+runs. What chance there is lies in the bank: `run` asks for all targets at both lengths with
+`--verify 8`, with both shipped banks and with every bank of the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from beyond import WITHIN
+
+from posteer.api.elicit import elicit_many
+from posteer.banks import LatentBank, load_bank
+from posteer.banks.shipped import shipped_bank
+from posteer.models import load
+from posteer.paper.cells import Cells
+from posteer.paper.layouts import METHODS
+from posteer.paper.published import TARGETS, utility_of_target
+from posteer.sweeps.results import read_rows
+
+LENGTHS = (6, 50)
+
+
+def runs(folder: Path) -> Iterator[dict[str, Any]]:
+    """A record for each model, bank, length and target."""
+    given = [load_bank(path) for path in sorted(folder.glob("*.safetensors"))]
+    for name, targets in TARGETS.items():
+        model = load(name)
+        shipped = [shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out")]
+        others = [bank for bank in given if bank.origin.fingerprint == model.fingerprint]
+        for bank in (*filter(None, shipped), *others):
+            for length in LENGTHS:
+                yield from _runs_of_bank(model, list(targets), bank, length)
+
+
+def _runs_of_bank(
+    model: Any, targets: list[str], bank: LatentBank, length: int
+) -> Iterator[dict[str, Any]]:
+    utilities = [utility_of_target(target) for target in targets]
+    found = elicit_many(model, utilities, length=length, bank=bank, verify=8)
+    for target, one in zip(targets, found, strict=True):
+        yield {
+            "model": model.name,
+            "bank_seed": bank.origin.seed,
+            "length": length,
+            "target": target,
+            "prompt": "".join(map(str, one.prompt)),
+            "expected_utility": one.expected_utility,
+            "rank": one.rank,
+            "forward_tokens": one.cost["forward_tokens"],
+            "estimator": (one.estimator or "").split(":")[0],
+        }
+
+
+def summary(records: list[dict[str, Any]]) -> list[str]:
+    """By model and length; a cell's spread is from its best bank to its worst."""
+    lines = [
+        "| model | m | banks | cells | same prompt from every bank | spread of J under 1e-3 "
+        "| largest spread | runs at rank 1 |",
+        "|---" * 8 + "|",
+    ]
+    for (model, length), cells in _grouped(records).items():
+        values = {t: [r["expected_utility"] for r in cell] for t, cell in cells.items()}
+        spreads = {t: max(v) - min(v) for t, v in values.items()}
+        widest = max(spreads, key=spreads.__getitem__)
+        same = sum(len({r["prompt"] for r in cell}) == 1 for cell in cells.values())
+        ranks = [r["rank"] for cell in cells.values() for r in cell if r["rank"] is not None]
+        first = f"{ranks.count(1)} of {len(ranks)}" if ranks else ""
+        banks = len({r["bank_seed"] for cell in cells.values() for r in cell})
+        lines.append(
+            f"| {model} | {length} | {banks} | {len(cells)} | {same} "
+            f"| {sum(s < WITHIN for s in spreads.values())} "
+            f"| {spreads[widest]:.5f} ({widest}) | {first} |"
+        )
+    return lines
+
+
+def misses(records: list[dict[str, Any]], paper: Cells) -> list[str]:
+    """Cells in which some bank does worse than another by more than 1e-3."""
+    lines = [
+        "| model | m | target | best bank | worst | banks as good as the best | best of the five |",
+        "|---" * 7 + "|",
+    ]
+    for (model, length), cells in _grouped(records).items():
+        for target, cell in cells.items():
+            values = [record["expected_utility"] for record in cell]
+            near = sum(value > max(values) - WITHIN for value in values)
+            if near < len(values):
+                five = (paper.figure((model, target, length, method), "J") for method in METHODS)
+                best = max(figure.value for figure in five if figure is not None)
+                lines.append(
+                    f"| {model} | {length} | {target} | {max(values):.4f} | {min(values):.4f} "
+                    f"| {near} of {len(values)} | {best:.4f} |"
+                )
+    return lines
+
+
+def _grouped(
+    records: list[dict[str, Any]],
+) -> dict[tuple[str, int], dict[str, list[dict[str, Any]]]]:
+    """By model and length, then by target."""
+    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for record in records:
+        groups[record["model"], record["length"]][record["target"]].append(record)
+    return groups
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("run", "show"))
+    parser.add_argument("path", type=Path, help="a folder of banks, or records")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--paper", type=Path, default=Path("docs/records/paper.parquet"))
+    given = parser.parse_args(arguments)
+    if given.what == "run":
+        lines = [json.dumps(record) + "\n" for record in runs(given.path)]
+        if given.out is not None:
+            given.out.write_text("".join(lines))
+        records = [json.loads(line) for line in lines]
+    else:
+        records = [json.loads(line) for line in given.path.read_text().splitlines()]
+    paper = Cells(read_rows(given.paper))
+    print("\n".join([*summary(records), "", *misses(records, paper)]))
+
+
+if __name__ == "__main__":
+    main()

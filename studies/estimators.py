@@ -1,0 +1,158 @@
+"""How far each estimator of hard prompts is from exact J, past where plain weights survive.
+
+    python studies/estimators.py [--prompts 5] [--latents 5000] [--seed 0]
+    python studies/estimators.py --model ternary second-order [--length 50]
+
+Exact models with Dirichlet(1/2) rows, one analytic bank each, or trained models with their shipped
+banks; prompts that walk kernels drawn from the prior. Each cell is the mean of |estimate - J| over
+the prompts and the mean standard error the estimator gave itself; `spread` is the standard
+deviation of J over the prompts. k-hat and ESS are medians, of the plain weights. The last line says
+how many seconds each estimator took in all, fitting included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from posteer.banks import LatentBank, draw_analytic
+from posteer.banks.shipped import shipped_bank
+from posteer.core.errors import require
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.shapes import Float
+from posteer.families.markov.priors import DirichletRows, sample_sequences
+from posteer.goals.objectives import ExpectedUtility
+from posteer.goals.protocol import Utility
+from posteer.goals.utilities import open_utility
+from posteer.methods.scorers import (
+    ConjugateFit,
+    HardPromptPosterior,
+    ImportanceSampled,
+    TemperedSMC,
+    scores_of_prompts,
+)
+from posteer.models import SequenceModel, load
+from posteer.models.continuations import continuation_laws
+from posteer.models.exact import ExactModel
+from posteer.tokens.contexts import ContextSpace
+
+SETTINGS = (
+    (3, 1, 8, 50),
+    (4, 1, 6, 100),
+    (2, 2, 8, 100),
+    (2, 3, 6, 200),
+    (8, 1, 4, 100),
+    (2, 1, 20, 200),
+)
+"""Vocabulary, order, horizon, length."""
+
+UTILITIES = ("dyck", "frequency(0.3)", "reverse-xent(dir-4)")
+
+
+def exact_values(
+    model: SequenceModel, utilities: list[Utility], prompts: Tensor, horizon: int
+) -> Float[Tensor, "U K"]:
+    """J by enumeration at any horizon, a prompt at a time: 2**20 continuations still fit."""
+    vocab = model.space.vocab_size
+    objectives = [ExpectedUtility(utility, vocab, horizon) for utility in utilities]
+    columns = []
+    for prompt in prompts:
+        law = continuation_laws(model, prompt[None], horizon)
+        values = [
+            objective.of_laws(law, ContextSpace(vocab, objective.order).suffix(prompt[None]))
+            for objective in objectives
+        ]
+        columns.append(torch.cat(values))
+    return torch.stack(columns, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model, its bank, and what is asked of both."""
+
+    model: SequenceModel
+    bank: LatentBank
+    horizon: int
+    length: int
+
+
+def exact_cases(n_latents: int, seed: int) -> Iterator[Case]:
+    """Exact Bayes with Dirichlet(1/2) rows, one analytic bank each."""
+    for vocab, order, horizon, length in SETTINGS:
+        process = DirichletRows.symmetric(vocab, order, 0.5)
+        bank = draw_analytic(process, n_latents, seed)
+        yield Case(ExactModel(process), bank, horizon, length)
+
+
+def trained_case(name: str, horizon: int, length: int, device: str = "cpu") -> Case:
+    """A shipped model and the bank of its own rollouts."""
+    model = load(name, device)
+    bank = shipped_bank(model.fingerprint)
+    require(bank is not None, f"{name} has no bank in the package")
+    assert bank is not None
+    return Case(model, bank, horizon, length)
+
+
+def rows(cases: Iterable[Case], n_prompts: int, seed: int) -> Iterator[str]:
+    yield "| V | order | N | m | utility | spread | k-hat | ESS | plain | PSIS | conjugate | SMC |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    seconds: dict[str, float] = defaultdict(float)
+    for case in cases:
+        model, bank, space = case.model, case.bank, case.model.space
+        streams = numpy_stream(seed, "estimator-prompts"), torch_stream(seed, "estimator-prompts")
+        assert model.process is not None
+        prompts, _ = sample_sequences(model.process, n_prompts, case.length, *streams)
+        utilities = [open_utility(name, space) for name in UTILITIES]
+        truth = exact_values(model, utilities, prompts, case.horizon)
+        fit = ConjugateFit(bank)
+        estimators: list[HardPromptPosterior] = [
+            ImportanceSampled(bank),
+            ImportanceSampled(bank, smoothed=True),
+            fit,
+            TemperedSMC(bank, fit=fit),
+        ]
+        for utility, exact in zip(utilities, truth, strict=True):
+            cells = []
+            for estimator in estimators:
+                started = time.perf_counter()
+                found = scores_of_prompts(estimator, space, utility, prompts, case.horizon)
+                seconds[estimator.name] += time.perf_counter() - started
+                missed = float((found.value - exact).abs().mean())
+                cells.append(f"{missed:.2g} ({float(found.standard_error.mean()):.2g})")
+                if estimator.name == "importance":
+                    shape, ess = found.pareto_k.median(), found.ess_fraction.median() * len(bank)
+            yield (
+                f"| {space.vocab_size} | {space.order} | {case.horizon} | {case.length} "
+                f"| {utility.name} | {float(exact.std()):.2g} | {float(shape):.1f} "
+                f"| {float(ess):.0f} | " + " | ".join(cells) + " |"
+            )
+    taken = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
+    yield f"\nSeconds for all scores: {taken}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", nargs="+", help="trained models, with their shipped banks")
+    parser.add_argument("--length", type=int, default=50, help="of prompts for trained models")
+    parser.add_argument("--horizon", type=int, default=4, help="for trained models")
+    parser.add_argument("--prompts", type=int, default=5)
+    parser.add_argument("--latents", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    cases = exact_cases(given.latents, given.seed)
+    if given.model:
+        cases = (trained_case(name, given.horizon, given.length) for name in given.model)
+    for line in rows(cases, given.prompts, given.seed):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Prompts found past the binary setting, against coordinate ascent that is told the exact J.
+
+    python studies/past_binary.py [--restarts 20] [--seed 0]
+    python studies/past_binary.py --model ternary --length 50 --horizon 4
+
+Exact models with Dirichlet(1/2) rows and random targets: `auto` on an analytic bank, without asking
+the model, beside the best single substitution from so many random prompts until none helps, on J
+itself. J is summed over classes of continuations; of the prompt found it is computed a second time,
+by walking the tree of all continuations. With `--model` the same on a trained model, whose J only
+the model knows: `auto` with `--verify 8`, and both report the model tokens they spent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from estimators import SETTINGS, exact_values
+from torch import Tensor
+
+from posteer.api.elicit import elicit
+from posteer.core.device import pick_device
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.shapes import Int
+from posteer.families.markov.priors import DirichletRows
+from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.families.markov.urns import UrnMeans
+from posteer.goals.utilities import open_utility
+from posteer.methods.classes.climb import climb
+from posteer.methods.direct.simple import single_substitutions
+from posteer.methods.protocol import Problem
+from posteer.methods.scorers.protocol import HardScores
+from posteer.models import Metered, open_model
+from posteer.models.exact import ExactModel
+
+CONCENTRATION = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ExactScorer:
+    """J of exact Bayes with Dirichlet rows."""
+
+    process: DirichletRows
+    means: UrnMeans
+
+    @classmethod
+    def of(cls, model: ExactModel, problem: Problem) -> ExactScorer:
+        assert isinstance(model.process, DirichletRows)
+        return cls(model.process, UrnMeans(problem.expected, model.space, problem.horizon))
+
+    def __call__(
+        self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
+    ) -> HardScores:
+        urns = self.process.concentration + counts
+        value = self.means(urns[:, None], last)[:, 0]
+        return HardScores.of("exact", value, torch.zeros_like(value), torch.ones_like(value))
+
+
+def utilities_of(vocab: int, order: int, seed: int) -> list[str]:
+    """Balanced brackets, a random frequency and a random kernel."""
+    stream = numpy_stream(seed, "past-binary", vocab, order)
+    frequency = round(float(stream.uniform(0.05, 0.95)), 2)
+    return ["dyck", f"frequency({frequency})", f"reverse-xent(dir-{stream.integers(100)})"]
+
+
+@dataclass(frozen=True)
+class Substitutions:
+    """One token of a prompt changed to another."""
+
+    length: int
+    vocab: int
+
+    @property
+    def size(self) -> int:
+        return self.length * (self.vocab - 1)
+
+    def __call__(
+        self, rows: Int[Tensor, "K m"], moves: Int[Tensor, "n"]
+    ) -> tuple[Int[Tensor, "N m"], Int[Tensor, "N"]]:
+        found = [single_substitutions(row, self.vocab)[moves] for row in rows]
+        return torch.cat(found), torch.arange(len(rows)).repeat_interleave(len(moves))
+
+
+def coordinate_ascent(
+    problem: ClassProblem, scorer: ExactScorer, restarts: int, seed: int
+) -> tuple[float, int]:
+    """The best value from random prompts by single substitutions, and the classes it scored."""
+    vocab = problem.space.vocab_size
+    generator = torch_stream(seed, "past-binary-starts")
+    starts = torch.randint(vocab, (restarts, problem.length), generator=generator)
+
+    near = Substitutions(problem.length, vocab)
+    unused = numpy_stream(seed, "past-binary-shares")  # all substitutions are one share
+    found = climb(
+        near, problem.describe, scorer, None, starts, unused, 1, max_rounds=10**6, share=near.size
+    )
+    return float(found.values[0]), found.n_scored
+
+
+def exact_rows(restarts: int, seed: int) -> Iterator[str]:
+    """A row per setting and utility."""
+    yield (
+        "| V | order | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
+        "| ahead by | method | seconds | coordinate: seconds, classes |"
+    )
+    yield "|---" * 12 + "|"
+    for vocab, order, horizon, length in SETTINGS:
+        process = DirichletRows.symmetric(vocab, order, CONCENTRATION)
+        model = ExactModel(process)
+        for name in utilities_of(vocab, order, seed):
+            utility = open_utility(name, process.space)
+            found = elicit(model, utility, length=length, horizon=horizon, seed=seed)
+            problem = Problem(Metered(model), utility, length, horizon, seed)
+            value = _by_both(model, problem, torch.tensor(found.prompt)[None])
+            started = time.perf_counter()
+            asked, scorer = ClassProblem.of(problem), ExactScorer.of(model, problem)
+            other, n_scored = coordinate_ascent(asked, scorer, restarts, seed)
+            seconds = time.perf_counter() - started
+            yield (
+                f"| {vocab} | {order} | {horizon} | {length} | {name} | {value:.5f} "
+                f"| {found.surrogate:.4f} ± {found.surrogate_standard_error:.4f} | {other:.5f} "
+                f"| {value - other:+.5f} | {(found.estimator or '').split(':')[0]}, "
+                f"{found.stop_reason} | {found.seconds:.1f} | {seconds:.0f} s, {n_scored:,} |"
+            )
+
+
+def _by_both(model: ExactModel, problem: Problem, prompt: Int[Tensor, "1 m"]) -> float:
+    """J of a prompt by classes of continuations, having checked it against the whole tree."""
+    described = ClassProblem.of(problem).describe(prompt)
+    value = ExactScorer.of(model, problem)(*described).value
+    tree = exact_values(model, [problem.expected], prompt, problem.horizon)[0]
+    if not torch.allclose(value, tree, atol=1e-9, rtol=0):
+        raise AssertionError(f"{float(value)} by classes, {float(tree)} by the tree")
+    return float(value)
+
+
+def trained_rows(name: str, length: int, horizon: int, restarts: int, seed: int) -> Iterator[str]:
+    """A row per utility, on the model itself."""
+    yield (
+        "| model | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
+        "| ahead by | model tokens | coordinate's | ratio |"
+    )
+    yield "|---" * 11 + "|"
+    model = open_model(name, pick_device("auto"))
+    rival = f"coordinate(restarts={restarts})"
+    for utility in utilities_of(model.space.vocab_size, model.space.order, seed):
+        found = elicit(model, utility, length=length, horizon=horizon, seed=seed, verify=8)
+        other = elicit(model, utility, length=length, horizon=horizon, seed=seed, method=rival)
+        spent, theirs = found.cost["forward_tokens"], other.cost["forward_tokens"]
+        yield (
+            f"| {name} | {horizon} | {length} | {utility} | {found.expected_utility:.5f} "
+            f"| {found.surrogate:.4f} ± {found.surrogate_standard_error:.4f} "
+            f"| {other.expected_utility:.5f} "
+            f"| {found.expected_utility - other.expected_utility:+.5f} | {spent:,} | {theirs:,} "
+            f"| {spent / theirs:.2e} |"
+        )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="a trained model")
+    parser.add_argument("--length", type=int, default=50)
+    parser.add_argument("--horizon", type=int, default=4)
+    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    lines = exact_rows(given.restarts, given.seed)
+    if given.model is not None:
+        lines = trained_rows(given.model, given.length, given.horizon, given.restarts, given.seed)
+    for line in lines:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Limits that several rooms share: what is still enumerated, and how much is held at once."""
+
+from __future__ import annotations
+
+ENUMERABLE_CONTINUATIONS = 2**16
+"""Continuations of a prompt up to which its expected utility on a model is enumerated."""
+
+ENUMERABLE_MEANS = 2**12
+"""The same for the mean utility of each of a bank's latents: thousands of them, each enumerated."""
+
+ENUMERABLE_LEAVES = 2**25
+"""Prompts or classes x continuations up to which a whole landscape is computed."""
+
+ENUMERABLE_PROMPTS = 2**12
+"""Prompts up to which all are read by a model to rank one among them."""
+
+ENUMERABLE_CLASSES = 50_000
+"""Classes of prompts up to which all are scored."""
+
+LISTED_PROMPTS = 2**16
+"""Prompts up to which those that are allowed are listed."""
+
+NUMBERS_AT_ONCE = 2**22
+"""Working set, in numbers, of what is worked on repeatedly: it stays in the cache's reach."""
+
+NUMBERS_IN_PASSING = 2**24
+"""Working set, in numbers, of tables that are passed over once."""
+
+N_SAMPLES, ROLLOUT_LENGTH = 5000, 2000
+"""Latents of a bank and tokens of each rollout, unless asked otherwise; as in the paper."""
+
+MONTE_CARLO_ROLLOUTS = 20_000
+"""Continuations of a prompt that are drawn where they cannot be enumerated."""
+
+TIE = 1e-5
+"""Prompts whose expected utilities differ by no more share a rank, as in the paper."""

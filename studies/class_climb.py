@@ -23,7 +23,7 @@ from posteer.core.shapes import Int
 from posteer.evaluation import expected_utility
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.utilities import open_utility
-from posteer.methods.classes.search import SearchSettings, search_classes
+from posteer.methods.climbing.search import SearchSettings, search_classes
 from posteer.methods.protocol import Problem
 from posteer.methods.scorers.protocol import BankScorer, HardScores
 from posteer.models import ExactModel, Metered, open_model

@@ -29,7 +29,7 @@ from posteer.families.markov.priors import DirichletRows
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.families.markov.urns import UrnMeans
 from posteer.goals.utilities import open_utility
-from posteer.methods.classes.climb import climb
+from posteer.methods.climbing.climb import climb
 from posteer.methods.direct.simple import single_substitutions
 from posteer.methods.protocol import Problem
 from posteer.methods.scorers.protocol import HardScores

@@ -15,7 +15,7 @@ from posteer.evaluation import estimate_from_bank
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.utilities import open_utility
 from posteer.methods.classes.method import ClassSearch, _candidates
-from posteer.methods.classes.search import (
+from posteer.methods.climbing.search import (
     BestClasses,
     SearchSettings,
     narrowed,

@@ -5,10 +5,10 @@ import torch
 
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.prompt_classes import ClassProblem
-from posteer.methods.classes.climb import climb
-from posteer.methods.classes.moves import ClassMoves
-from posteer.methods.classes.search import random_prompts
-from posteer.methods.classes.token_moves import TokenMoves
+from posteer.methods.climbing.climb import climb
+from posteer.methods.climbing.moves import ClassMoves
+from posteer.methods.climbing.search import random_prompts
+from posteer.methods.climbing.token_moves import TokenMoves
 from posteer.methods.scorers.protocol import HardScores
 from posteer.tokens.contexts import ContextSpace
 

@@ -298,7 +298,7 @@ def test_the_ascent_finds_the_inner_optimum_that_the_linear_tilt_runs_past():
 def test_the_linear_tilt_is_bounded_by_the_best_cycle_and_a_corner_attains_it(vocab, order):
     """docs/TILTS.md: the largest eigenvalue of A * k over all latents is A's best cycle mean."""
     from posteer.families.markov.kernels import chain_matrix
-    from posteer.methods.classes.moves import simple_cycles
+    from posteer.methods.climbing.moves import simple_cycles
 
     space = ContextSpace(vocab, order)
     table = random_prompts(space, 1, seed=9).transitions[0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.families.markov.walks import eulerian_walk, may_be_walks
-from posteer.methods.classes.moves import (
+from posteer.methods.climbing.moves import (
     ClassMoves,
     cycle_exchanges,
     in_one_piece,
@@ -18,7 +18,7 @@ from posteer.methods.classes.moves import (
     multiples,
     simple_cycles,
 )
-from posteer.methods.classes.token_moves import TokenMoves
+from posteer.methods.climbing.token_moves import TokenMoves
 from posteer.methods.direct.simple import single_substitutions
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 

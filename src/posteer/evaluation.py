@@ -1,9 +1,9 @@
 """The exact expected utility of hard prompts, the optimum over all of them, and ranks.
 
 Any model: all continuations are enumerated (`models.continuations`); past
-`ENUMERABLE_CONTINUATIONS`, Monte Carlo with a standard error. An exact model depends on a prompt
-only through its transition counts and last context, so prompts fall into classes and the optimum is
-exact far past enumeration. Prompts follow what a conditioned model has read before.
+`ENUMERABLE_CONTINUATIONS`, Monte Carlo with a standard error. A counted prior sees a prompt through
+statistics that many share, so on an exact model prompts fall into classes and the optimum is exact
+far past enumeration. Prompts follow what a conditioned model has read before.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
 from posteer.core.errors import InputError, require
+from posteer.core.limits import (
+    ENUMERABLE_CONTINUATIONS,
+    ENUMERABLE_LEAVES,
+    ENUMERABLE_PROMPTS,
+    MONTE_CARLO_ROLLOUTS,
+    TIE,
+)
 from posteer.core.progress import Progress
 from posteer.core.randomness import torch_stream
-from posteer.core.shapes import Bool, Float, Int
-from posteer.families.markov.kernels import log_likelihood
-from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.core.shapes import Float, Int
+from posteer.core.weights import weighted_mean
+from posteer.families.protocol import CountedPrior, Latents
 from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_of
-from posteer.goals.protocol import Utility
-from posteer.methods.scorers.protocol import score_classes
-from posteer.models.conditioned import after_context, context_of, counts_after_context
+from posteer.goals.utilities import Goal, expected
 from posteer.models.continuations import (
     LEAVES_AT_ONCE,
     continuation_laws,
@@ -35,28 +39,10 @@ from posteer.models.continuations import (
     roll_out_from,
     shared_laws,
 )
-from posteer.models.exact import ExactModel
-from posteer.models.meter import Metered
-from posteer.models.protocol import SequenceModel
+from posteer.models.protocol import Can, Model
 from posteer.tokens.conditions import AllowedPrompts
-from posteer.tokens.contexts import (
-    ContextSpace,
-    all_sequences,
-    continuation_log_probabilities,
-    count_transitions,
-)
+from posteer.tokens.contexts import ContextSpace, all_sequences
 from posteer.tokens.drawing import list_allowed
-
-ENUMERABLE_CONTINUATIONS = 2**16
-"""Continuations of a prompt up to which its expected utility is enumerated."""
-
-ENUMERABLE_LEAVES = 2**25
-"""Classes or prompts x continuations up to which a whole landscape is computed."""
-
-MONTE_CARLO_ROLLOUTS = 20_000
-ENUMERABLE_PROMPTS = 2**12
-TIE = 1e-5
-"""Prompts whose expected utilities differ by no more share a rank, as in the paper."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +55,8 @@ class Evaluation:
 
 
 def expected_utility(
-    model: SequenceModel,
-    utility: Utility | ForwardCrossEntropy,
+    model: Model,
+    goal: Goal,
     prompts: Int[Tensor, "B m"],
     horizon: int,
     *,
@@ -81,24 +67,30 @@ def expected_utility(
     """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo.
 
     With `sharing`, what prompts begin with in common is read once.
+
+    >>> from posteer import open_model, open_utility
+    >>> urn = open_model("exact:urn")
+    >>> J = expected_utility(urn, open_utility("dyck", urn), torch.tensor([[0, 1, 0, 1]]), 4)
+    >>> round(float(J.expected_utility[0]), 4)
+    0.4688
     """
     check_prompts(model, prompts)
     require(horizon >= 1, f"horizon {horizon}: expected at least 1")
     require(
-        len(context_of(model)) + prompts.shape[1] >= utility.order,
-        f"prompt of {prompts.shape[1]} tokens: {utility.name} reads the last {utility.order}",
+        len(model.context) + prompts.shape[1] >= goal.order,
+        f"prompt of {prompts.shape[1]} tokens: {goal.name} reads the last {goal.order}",
     )
     _require_possible(model, prompts)
-    contexts = last_contexts(model, utility.order, prompts)
-    if model.space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
-        objective = objective_of(utility, model.space.vocab_size, horizon)
+    contexts = model.last_contexts(goal.order, prompts)
+    if model.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
+        objective = objective_of(goal, model.vocab_size, horizon)
         read = shared_laws if sharing else continuation_laws
         value = objective.of_laws(read(model, prompts, horizon), contexts)
         return Evaluation(value, torch.zeros_like(value), exact=True)
-    if isinstance(utility, ForwardCrossEntropy):
+    if isinstance(goal, ForwardCrossEntropy):
         raise InputError(
-            f"{utility.name} needs every continuation: {model.space.vocab_size}**{horizon} are too "
-            "many to enumerate"
+            f"{goal.name} needs every continuation: {model.vocab_size}**{horizon} are too many to "
+            "enumerate"
         )
     results = []
     for row, prompt in enumerate(prompts):
@@ -109,104 +101,87 @@ def expected_utility(
         ):
             state = read_prompts(model, prompt[None]).select(some)
             continuations.append(roll_out_from(model, state, horizon, generator))
-        values = utility(torch.cat(continuations), contexts[row].expand(n_rollouts))
+        values = goal(torch.cat(continuations), contexts[row].expand(n_rollouts))
         results.append((values.mean(), values.std() / n_rollouts**0.5))
     means, errors = zip(*results, strict=True)
     return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
 
 
 def expected_utilities(
-    model: SequenceModel,
-    utilities: Sequence[Utility | ForwardCrossEntropy],
+    model: Model,
+    goals: Sequence[Goal],
     prompts: Int[Tensor, "B m"],
     horizon: int,
     *,
     seeds: Sequence[int],
 ) -> list[Evaluation]:
     """J of each prompt under a goal of its own; each distinct prompt is read once."""
-    if model.space.vocab_size**horizon > ENUMERABLE_CONTINUATIONS:
+    if model.vocab_size**horizon > ENUMERABLE_CONTINUATIONS:
         return [
-            expected_utility(model, utility, prompt[None], horizon, seed=seed)
-            for utility, prompt, seed in zip(utilities, prompts, seeds, strict=True)
+            expected_utility(model, goal, prompt[None], horizon, seed=seed)
+            for goal, prompt, seed in zip(goals, prompts, seeds, strict=True)
         ]
     check_prompts(model, prompts)
     _require_possible(model, prompts)
     distinct, where = prompts.unique(dim=0, return_inverse=True)
     laws = continuation_laws(model, distinct, horizon)
     found = []
-    for row, utility in enumerate(utilities):
-        contexts = last_contexts(model, utility.order, prompts[[row]])
-        objective = objective_of(utility, model.space.vocab_size, horizon)
+    for row, goal in enumerate(goals):
+        contexts = model.last_contexts(goal.order, prompts[[row]])
+        objective = objective_of(goal, model.vocab_size, horizon)
         value = objective.of_laws(laws[[int(where[row])]], contexts)
         found.append(Evaluation(value, torch.zeros_like(value), exact=True))
     return found
 
 
-def check_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> None:
+def check_prompts(model: Model, prompts: Int[Tensor, "B m"]) -> None:
     """Refuse tokens outside the vocabulary and prompts that are not longer than the order."""
-    space = model.space
-    outside = (prompts < 0) | (prompts >= space.vocab_size)
+    outside = (prompts < 0) | (prompts >= model.vocab_size)
     if bool(outside.any()):
         raise InputError(
             f"prompt has the symbol {int(prompts[outside][0])}: expected symbols 0 to "
-            f"{space.vocab_size - 1}"
+            f"{model.vocab_size - 1}"
         )
     require(
-        len(context_of(model)) + prompts.shape[1] > space.order,
-        f"prompt of {prompts.shape[1]} tokens: expected more than the order {space.order}",
+        len(model.context) + prompts.shape[1] > model.order,
+        f"prompt of {prompts.shape[1]} tokens: expected more than the order {model.order}",
     )
 
 
-def _require_possible(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> None:
+def _require_possible(model: Model, prompts: Int[Tensor, "B m"]) -> None:
     """Exact Bayes has nothing to say after a prompt that no latent can emit."""
-    impossible = impossible_prompts(model, prompts)
+    impossible = model.impossible(prompts)
     if bool(impossible.any()):
         tokens = prompts[impossible][0].tolist()
         raise InputError(f"the prompt {tokens} is impossible under {model.name}: no prediction")
 
 
-def impossible_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Bool[Tensor, "B"]:
-    """Which prompts no latent of an exact model can emit; a network predicts after anything."""
-    inner = model.inner if isinstance(model, Metered) else model
-    if not isinstance(inner, ExactModel):
-        return torch.zeros(len(prompts), dtype=torch.bool)
-    return inner.process.log_marginal(counts_after_context(inner, prompts)).isneginf()
-
-
-def last_contexts(
-    model: SequenceModel, order: int, prompts: Int[Tensor, "B m"]
-) -> Int[Tensor, "B"]:
-    """The last tokens that a goal reads, of what the model had read before if need be."""
-    return ContextSpace(model.space.vocab_size, order).suffix(after_context(model, prompts))
-
-
 def estimate_from_bank(
-    bank: LatentBank,
-    goal: Utility | ForwardCrossEntropy,
-    prompts: Int[Tensor, "B m"],
-    horizon: int,
+    bank: LatentBank | Latents, goal: Goal, prompts: Int[Tensor, "B m"], horizon: int
 ) -> Float[Tensor, "B"]:
-    """What a bank makes of hard prompts, without the model: latents weighted by their likelihood.
+    """What a bank, or latents of any family, make of hard prompts without the model.
 
-    The mean utility `sum_l w_l mu_l`, or for the forward cross-entropy
-    `E_target[log sum_l w_l kernel_l(y)]`.
+    Latents are weighted by their likelihood: the mean utility is `sum_l w_l mu_l`, the forward
+    cross-entropy `E_target[log sum_l w_l p_l(y | prompt)]`.
+
+    >>> from posteer import open_utility, sample
+    >>> bank = sample("exact:urn", rollouts=500, length=200)
+    >>> prompts = torch.tensor([[0, 1, 0, 1, 0, 1]])
+    >>> 0.4 < float(estimate_from_bank(bank, open_utility("dyck", bank.space), prompts, 4)[0]) < 0.8
+    True
     """
-    order = max(bank.space.order, goal.order)
-    lifted = bank.at_order(order)
-    contexts = lifted.space.suffix(prompts)
-    counts = count_transitions(bank.space, prompts)
+    latents = bank.latents if isinstance(bank, LatentBank) else bank
+    log_weights = latents.log_likelihood(prompts)
     if not isinstance(goal, ForwardCrossEntropy):
-        means = utility_of_kernels(goal, lifted.space, lifted.kernels, horizon)
-        return score_classes(bank.kernels, means, counts, contexts).value
-    log_weights = log_likelihood(counts, bank.kernels).log_softmax(-1)
-    continuations = all_sequences(bank.space.vocab_size, horizon)
-    logs = continuation_log_probabilities(lifted.space, lifted.kernels, continuations)
-    mixed = [
-        (own[:, None] + logs[:, context]).logsumexp(0)
-        for own, context in zip(log_weights, contexts.tolist(), strict=True)
-    ]
-    last = ContextSpace(bank.space.vocab_size, goal.order).suffix(prompts)
-    return goal.of_laws(torch.stack(mixed), last)
+        means = latents.mean_utility(expected(goal), prompts, horizon)
+        return weighted_mean(log_weights, means).value
+    vocab = latents.family.vocab_size
+    continuations = all_sequences(vocab, horizon)
+    n = len(continuations)
+    whole = torch.cat([prompts.repeat_interleave(n, 0), continuations.repeat(len(prompts), 1)], 1)
+    log_joint = latents.log_likelihood(whole).logsumexp(-1).view(-1, n)
+    last = ContextSpace(vocab, goal.order).suffix(prompts)
+    return goal.of_laws(log_joint - log_weights.logsumexp(-1)[:, None], last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,20 +207,27 @@ class PromptLandscape:
 
 
 def landscape(
-    model: SequenceModel,
-    utility: Utility | ForwardCrossEntropy,
+    model: Model,
+    goal: Goal,
     length: int,
     horizon: int,
     progress: Progress | None = None,
     allowed: AllowedPrompts | None = None,
 ) -> PromptLandscape | None:
-    """All prompts of a length, or None where neither prompts nor classes can be enumerated."""
-    return landscapes(model, [utility], length, horizon, progress, allowed)[0]
+    """All prompts of a length, or None where neither prompts nor classes can be enumerated.
+
+    >>> from posteer import open_model, open_utility
+    >>> urn = open_model("exact:urn")
+    >>> field = landscape(urn, open_utility("dyck", urn), length=6, horizon=4)
+    >>> field.n_prompts, field.best_prompt.tolist()
+    (64, [0, 1, 0, 1, 0, 1])
+    """
+    return landscapes(model, [goal], length, horizon, progress, allowed)[0]
 
 
 def landscapes(
-    model: SequenceModel,
-    utilities: Sequence[Utility | ForwardCrossEntropy],
+    model: Model,
+    goals: Sequence[Goal],
     length: int,
     horizon: int,
     progress: Progress | None = None,
@@ -255,27 +237,26 @@ def landscapes(
 
     With `allowed`, of allowed prompts alone.
     """
-    inner = model.inner if isinstance(model, Metered) else model
-    vocab = model.space.vocab_size
+    vocab = model.vocab_size
+    prior: object = model.prior
     if vocab**horizon > ENUMERABLE_CONTINUATIONS:
-        return [None] * len(utilities)
-    objectives = [objective_of(utility, vocab, horizon) for utility in utilities]
+        return [None] * len(goals)
+    objectives = [objective_of(goal, vocab, horizon) for goal in goals]
     part = max(1, min(LEAVES_AT_ONCE, model.batch_limit(length + horizon)) // vocab**horizon)
-    if isinstance(inner, ExactModel):
-        asked = [
-            ClassProblem(inner.space, length, objective.order, allowed, context_of(inner))
-            for objective in objectives
+    if (
+        Can.EXACT in model.can
+        and isinstance(prior, CountedPrior)
+        and all(prior.classes_can_tell(length, goal.order, allowed) for goal in objectives)
+    ):
+        return [
+            _landscape_of_classes(model, prior, goal, length, horizon, allowed, part, progress)
+            for goal in objectives
         ]
-        if all(one.decided for one in asked):
-            return [
-                _landscape_of_classes(model, inner, one, objective, horizon, part, progress)
-                for one, objective in zip(asked, objectives, strict=True)
-            ]
     n_bits = length * math.log2(vocab)
     if n_bits > math.log2(ENUMERABLE_PROMPTS) or vocab ** (length + horizon) > ENUMERABLE_LEAVES:
-        return [None] * len(utilities)
+        return [None] * len(goals)
     prompts = all_sequences(vocab, length) if allowed is None else list_allowed(allowed, length)
-    prompts = prompts[~impossible_prompts(model, prompts)]
+    prompts = prompts[~model.impossible(prompts)]
     laws: list[Tensor] = []
     for rows in prompts.split(part):
         laws.append(continuation_laws(model, rows, horizon))
@@ -283,7 +264,7 @@ def landscapes(
     every = torch.cat(laws)
     found: list[PromptLandscape | None] = []
     for objective in objectives:
-        value = objective.of_laws(every, last_contexts(model, objective.order, prompts))
+        value = objective.of_laws(every, model.last_contexts(objective.order, prompts))
         found.append(PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())]))
     return found
 
@@ -294,47 +275,23 @@ def _report(progress: Progress | None, values: list[Tensor], total: int) -> None
 
 
 def _landscape_of_classes(
-    model: SequenceModel,
-    exact: ExactModel,
-    asked: ClassProblem,
+    model: Model,
+    prior: CountedPrior,
     objective: Objective,
+    length: int,
     horizon: int,
+    allowed: AllowedPrompts | None,
     part: int,
     progress: Progress | None,
 ) -> PromptLandscape | None:
-    """On an exact model one member speaks for its class, and need not even be read.
-
-    Prompts that no latent can emit are left out.
-    """
-    classes = asked.enumerate()
-    if classes is None or len(classes) * exact.space.vocab_size**horizon > ENUMERABLE_LEAVES:
+    """On an exact model one member speaks for its class, and need not even be read."""
+    classes = prior.classes_of_prompts(length, objective.order, allowed)
+    if classes is None or len(classes) * model.vocab_size**horizon > ENUMERABLE_LEAVES:
         return None
-    possible = exact.process.log_marginal(classes.counts.double()) > -torch.inf
-    kept = possible.nonzero().flatten()
-    if asked.allowed is not None:
-        allowed = asked.allowed_rows(classes)
-        require(len(allowed) > 0, f"no allowed prompt of {asked.length} tokens exists")
-        kept = kept[torch.isin(kept, allowed)]
     values: list[Tensor] = []
-    for rows in kept.split(part):
-        counts, last = classes.counts[rows], classes.last[rows]
-        values.append(values_of_classes(model, exact, objective, counts, last, horizon))
-        _report(progress, values, len(kept))
+    for rows in torch.arange(len(classes)).split(part):
+        law = laws_by_levels(model, classes.beliefs(rows), len(rows), horizon)
+        values.append(objective.of_laws(law, classes.contexts(rows, objective.order)))
+        _report(progress, values, len(classes))
     value = torch.cat(values)
-    sizes = [classes.sizes[row] for row in kept.tolist()]
-    return PromptLandscape(value, sizes, classes.prompt(int(kept[value.argmax()])))
-
-
-def values_of_classes(
-    model: SequenceModel,
-    exact: ExactModel,
-    objective: Objective,
-    counts: Int[Tensor, "K C V"],
-    last: Int[Tensor, "K"],
-    horizon: int,
-) -> Float[Tensor, "K"]:
-    """The exact J of classes, read by `model`: `exact` itself or its meter."""
-    space = exact.space
-    state = exact.resume(counts.double(), last % space.n_contexts)
-    law = laws_by_levels(model, state, len(counts), horizon)
-    return objective.of_laws(law, last % space.vocab_size**objective.order)
+    return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))

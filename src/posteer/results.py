@@ -1,29 +1,27 @@
-"""Records: what was asked, what was found, how good it is; and their JSON."""
+"""Records: what was asked, what was answered, how good it is; and their JSON.
+
+A record nests its parts. Keys of JSON and columns of a data frame come from their fields.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import Enum
 from statistics import fmean, stdev
 from typing import Any
 
-from posteer.methods.answers import Step
+from torch import Tensor
+
+from posteer.methods.answers import Answer
+
+HIDDEN = {"exact", "vocab_size", "n_prompts", "candidates", "queries", "bank_tokens"}
+"""Fields that machines are not shown as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elicitation:
-    """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
-
-    `surrogate` is what the ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
-    estimate for the hard prompt: a gap between them is utility lost in snapping. A search over
-    classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
-    `held_out_surrogate` is the first on latents it was not tuned to, where there are any. `rank`
-    and `optimum` are over all allowed prompts of the length, None where those cannot be enumerated.
-    `context` is what the model had read before the prompt, `allowed` the conditions on it.
-    `certificate` is what the method itself can vouch for, `estimator` what it scored prompts by and
-    why, `verified` what asking the model about its candidates gave, `choice` why this method.
-    `standard_error` is that of `expected_utility`: 0 when it is exact.
-    """
+class Question:
+    """What was asked, by name; `context` is what the model had read, `allowed` the conditions."""
 
     model: str
     utility: str
@@ -31,50 +29,68 @@ class Elicitation:
     length: int
     method: str
     seed: int
-    prompt: list[int]
-    expected_utility: float
-    standard_error: float
-    surrogate: float | None
-    surrogate_standard_error: float | None
-    snapped_surrogate: float | None
-    held_out_surrogate: float | None
-    held_out_standard_error: float | None
-    ess_fraction: float | None
-    pareto_k: float | None
-    rank: int | None
-    optimum: float | None
-    steps: int | None
-    stop_reason: str | None
-    certificate: str | None
-    estimator: str | None
-    verified: str | None
-    choice: str | None
-    cost: dict[str, int]
-    seconds: float
-    exact: bool = field(repr=False)
-    vocab_size: int = field(repr=False)
-    n_prompts: int | None = field(repr=False)
     context: list[int] = field(default_factory=list)
     allowed: str | None = None
-    history: list[Step] = field(default_factory=list, repr=False)
-    surrogate_history: list[float] = field(default_factory=list, repr=False)
-    ess_history: list[float] = field(default_factory=list, repr=False)
+    vocab_size: int = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """How good a prompt is on the model itself, alone and among all allowed prompts of its length.
+
+    `standard_error` is that of `expected_utility`: 0 when it is exact. `rank` and `optimum` are
+    None where prompts cannot be enumerated. `bound` is a proven upper bound of J over allowed
+    prompts on an exact model.
+    """
+
+    expected_utility: float
+    standard_error: float
+    rank: int | None
+    optimum: float | None
+    bound: float | None
+    exact: bool = field(repr=False)
+    n_prompts: int | None = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elicitation:
+    """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
+
+    Fields of its parts can be read off the record itself: `found.prompt`, `found.rank`.
+    """
+
+    asked: Question
+    answer: Answer
+    judged: Judged
+    seconds: float
     phases: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            for part in (self.asked, self.answer, self.judged):
+                if name in {entry.name for entry in fields(part)}:
+                    return getattr(part, name)
+        raise AttributeError(f"a record has no '{name}'")
+
+    @property
+    def prompt(self) -> list[int]:
+        tokens: list[int] = self.answer.prompt.tolist()
+        return tokens
+
+    @property
+    def cost(self) -> dict[str, int]:
+        """Model tokens asked for this run, and those its bank cost once."""
+        return {**asdict(self.answer.queries), "bank_tokens": self.answer.bank_tokens}
 
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
-        return public_record(self)
+        parts = {**_public(self.asked), **_public(self.answer), **_public(self.judged)}
+        given = {key: value for key, value in parts.items() if value or key not in CONDITIONS}
+        return {**given, "cost": self.cost, "seconds": self.seconds}
 
 
-def public_record(record: Any) -> dict[str, Any]:
-    """What a record shows to machines; conditions that were not given are left out."""
-    hidden = {"exact", "vocab_size", "n_prompts", "history", "phases"}
-    hidden |= {"surrogate_history", "ess_history"}
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in vars(record).items()
-        if key not in hidden and (value or key not in ("context", "allowed"))
-    }
+CONDITIONS = ("context", "allowed")
+"""Keys that are left out where nothing was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +101,42 @@ class Judgement:
     utility: str
     horizon: int
     prompt: list[int]
-    expected_utility: float
-    standard_error: float
-    rank: int | None
-    optimum: float | None
-    exact: bool = field(repr=False)
-    vocab_size: int = field(repr=False)
-    n_prompts: int | None = field(repr=False)
     context: list[int] = field(default_factory=list)
+    judged: Judged
+    vocab_size: int = field(repr=False)
+    allowed: None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name in {entry.name for entry in fields(self.judged)}:
+            return getattr(self.judged, name)
+        raise AttributeError(f"a record has no '{name}'")
 
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines."""
-        return public_record(self)
+        own = _public(self)
+        own |= own.pop("judged")
+        return {key: value for key, value in own.items() if value or key not in CONDITIONS}
+
+
+def _public(part: Any) -> dict[str, Any]:
+    """The fields of a part that machines are shown."""
+    shown = (entry.name for entry in fields(part) if entry.name not in HIDDEN)
+    return {name: plain(getattr(part, name)) for name in shown if not name.endswith("history")}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return _public(value)
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -108,7 +148,7 @@ class MethodSummary:
 
     @property
     def values(self) -> list[float]:
-        return [run.expected_utility for run in self.runs]
+        return [run.judged.expected_utility for run in self.runs]
 
     @property
     def mean(self) -> float:
@@ -121,20 +161,20 @@ class MethodSummary:
 
     @property
     def best(self) -> Elicitation:
-        return max(self.runs, key=lambda run: run.expected_utility)
+        return max(self.runs, key=lambda run: run.judged.expected_utility)
 
     @property
     def mean_rank(self) -> float | None:
-        ranks = [run.rank for run in self.runs if run.rank is not None]
+        ranks = [run.judged.rank for run in self.runs if run.judged.rank is not None]
         return fmean(ranks) if len(ranks) == len(self.runs) else None
 
     @property
     def tokens(self) -> float:
-        return fmean(_spent(run) for run in self.runs)
+        return fmean(run.answer.queries.total for run in self.runs)
 
     @property
     def bank_tokens(self) -> int:
-        return max(run.cost["bank_tokens"] for run in self.runs)
+        return max(run.answer.bank_tokens for run in self.runs)
 
     @property
     def seconds(self) -> float:
@@ -145,7 +185,7 @@ class MethodSummary:
             "method": self.method,
             "mean": self.mean,
             "standard_error": self.standard_error,
-            "best": self.best.expected_utility,
+            "best": self.best.judged.expected_utility,
             "best_prompt": self.best.prompt,
             "mean_rank": self.mean_rank,
             "model_tokens": self.tokens,
@@ -164,7 +204,7 @@ class Comparison:
 
     @property
     def optimum(self) -> float | None:
-        return self.methods[0].runs[0].optimum
+        return self.methods[0].runs[0].judged.optimum
 
     def break_even(self) -> dict[str, dict[str, int]]:
         """For each method with a bank and each that asks the model directly: after how many
@@ -189,15 +229,12 @@ class Comparison:
         }
 
 
-def _spent(run: Elicitation) -> int:
-    return run.cost["forward_tokens"] + run.cost["backward_tokens"]
-
-
 def trajectory(run: Elicitation, amortised_over: int) -> tuple[list[float], list[float]]:
     """Model tokens spent against the best value so far, a bank's share before the first step."""
-    start = run.cost["bank_tokens"] / amortised_over
-    steps = [step for step in run.history if math.isfinite(step.value)]
-    if run.surrogate is not None or len(steps) < 2:  # one answer at the end
-        return [start + _spent(run)], [run.expected_utility]
+    answer = run.answer
+    start = answer.bank_tokens / amortised_over
+    steps = [step for step in answer.history if math.isfinite(step.value)]
+    if answer.surrogate is not None or len(steps) < 2:  # one answer at the end
+        return [start + answer.queries.total], [run.judged.expected_utility]
     tokens = [start + step.forward_tokens + step.backward_tokens for step in steps]
     return tokens, [step.value for step in steps]

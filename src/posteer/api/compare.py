@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from posteer.api.elicit import Allowed, elicit_many
+from posteer.api.elicit import elicit_batch, takes_a_request
 from posteer.core.errors import require
 from posteer.core.progress import Progress
+from posteer.methods.protocol import Request
 from posteer.methods.registry import open_method
 from posteer.results import Comparison, MethodSummary
 
 
+@takes_a_request
 def compare(
-    model: str,
-    utility: str,
+    model: Any,
+    utility: Any,
     *,
-    length: int,
     methods: Sequence[str],
-    horizon: int = 4,
     seeds: int = 10,
-    context: str | Sequence[int] = (),
-    allowed: Allowed = None,
-    max_model_tokens: int | None = None,
     amortised_over: int = 51,
-    device: str = "cpu",
     progress: Progress | None = None,
+    **asked: Any,
 ) -> Comparison:
-    """Run each method on the same seeds; a budget is the same for all of them."""
+    """Run each method on the same seeds; a budget is the same for all of them.
+
+    >>> found = compare("exact:urn", "dyck", length=4, methods=["exhaustive", "random"], seeds=1)
+    >>> [summary.method for summary in found.methods]
+    ['exhaustive', 'random']
+    """
     require(len(methods) > 0, "expected at least one method, as in --methods ppt-rb,gcg")
     require(seeds >= 1, f"{seeds} seeds: expected at least 1")
     require(
@@ -34,23 +38,9 @@ def compare(
     )
     for method in methods:
         open_method(method)  # a wrong name or setting is refused before anything runs
-    summaries = [
-        MethodSummary(
-            method,
-            elicit_many(
-                model,
-                [utility],
-                length=length,
-                horizon=horizon,
-                method=method,
-                seeds=range(seeds),
-                context=context,
-                allowed=allowed,
-                max_model_tokens=max_model_tokens,
-                device=device,
-                progress=progress,
-            ),
-        )
-        for method in methods
-    ]
+    first = Request(model=model, utility=utility, **asked)
+    summaries = []
+    for method in methods:
+        runs = [replace(first, method=method, seed=seed) for seed in range(seeds)]
+        summaries.append(MethodSummary(method, elicit_batch(runs, progress)))
     return Comparison(summaries, amortised_over)

@@ -17,21 +17,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank, Origin, load_bank
 from posteer.banks.parts import Parts, Rollouts
-from posteer.banks.unvisited import kernels_of_counts
 from posteer.core.errors import InputError, require
+from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.memory import free_cached, is_out_of_memory
-from posteer.core.randomness import torch_stream
+from posteer.core.progress import Progress
+from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float
 from posteer.core.version import __version__
+from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
-from posteer.models.protocol import SequenceModel
+from posteer.models.protocol import Can, Model
 
 BLOCK = 64
 """Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
@@ -41,8 +42,6 @@ MOST_AT_ONCE = 2**16
 STEPS_OF_UNIFORMS = 128
 CHECK_EVERY = 64
 
-Progress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DrawPlan:
@@ -51,32 +50,34 @@ class DrawPlan:
     `context` are observed tokens that every rollout continues; only what follows them is counted.
     """
 
-    n_samples: int = 5000
-    rollout_length: int = 2000
+    n_samples: int = N_SAMPLES
+    rollout_length: int = ROLLOUT_LENGTH
     seed: int = 0
     context: tuple[int, ...] = ()
     unvisited: str = "donor"
     keep_tokens: bool = False
 
-    def check(self, model: SequenceModel) -> None:
-        """Refuse what this model cannot do before anything is allocated."""
-        space = model.space
+    def check(self, model: Model) -> Fittable:
+        """The family of the latents; what this model cannot do is refused before anything is
+        allocated."""
+        family: object = model.family
+        vocab, longest = model.vocab_size, model.max_length
+        if not isinstance(family, Fittable):
+            raise InputError(f"{model.name} does not say how latents are read off its rollouts")
         require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
         require(
-            self.rollout_length > space.order,
-            f"rollouts of {self.rollout_length} tokens: expected more than the order {space.order}",
+            self.rollout_length > model.order,
+            f"rollouts of {self.rollout_length} tokens: expected more than the order {model.order}",
         )
-        outside = [token for token in self.context if not 0 <= token < space.vocab_size]
+        outside = [token for token in self.context if not 0 <= token < vocab]
         require(
             not outside,
             f"context has the symbol {outside[0] if outside else ''}: expected symbols 0 to "
-            f"{space.vocab_size - 1}",
+            f"{vocab - 1}",
         )
-
-        longest = model.max_length
         most = math.inf if longest is None else longest + 1 - len(self.context)
         require(
-            most > space.order,
+            most > model.order,
             f"a context of {len(self.context)} tokens: {model.name} was trained on positions for "
             f"{longest}, which leaves none to roll out",
         )
@@ -85,6 +86,11 @@ class DrawPlan:
             f"rollouts of {self.rollout_length} tokens after {len(self.context)} observed: "
             f"{model.name} was trained on positions for {longest} tokens, so at most {most}",
         )
+        return family
+
+    def price(self, context_tokens: int = 0) -> int:
+        """Model tokens that a draw takes."""
+        return self.n_samples * (context_tokens + self.rollout_length - 1)
 
     @property
     def snapshot_lengths(self) -> list[int]:
@@ -107,7 +113,7 @@ def draw_bank(
     With `out`, finished chunks are kept beside it: the same call goes on after an interruption and
     returns the finished bank if it is there already.
     """
-    plan.check(model)
+    family = plan.check(model)
     key = _key(model.fingerprint, plan)
     if out is not None and out.exists():
         bank = load_bank(out)
@@ -117,8 +123,8 @@ def draw_bank(
         return bank
     with Parts(out, key) as parts:
         with _narrow_cache(model):
-            _draw_missing(model, plan, parts, chunk, progress)
-        bank = _assemble(model, plan, parts)
+            _draw_missing(model, plan, family, parts, chunk, progress)
+        bank = _assemble(model, plan, family, parts)
         if out is not None:
             bank.save(out)
             parts.clear()
@@ -127,20 +133,24 @@ def draw_bank(
 
 @contextmanager
 def _narrow_cache(model: Metered) -> Iterator[None]:
-    """Let a transformer on a GPU keep its cache in half the bytes: reading it bounds the speed."""
-    inner: Any = model.inner
-    if not hasattr(inner, "narrow_cache"):
+    """Let a model that can keep its cache in half the bytes: reading it bounds the speed."""
+    if Can.NARROW not in model.can:
         yield
         return
-    before, inner.narrow_cache = inner.narrow_cache, True
+    before, model.narrow_cache = model.narrow_cache, True
     try:
         yield
     finally:
-        inner.narrow_cache = before
+        model.narrow_cache = before
 
 
 def _draw_missing(
-    model: Metered, plan: DrawPlan, parts: Parts, chunk: int | None, progress: Progress | None
+    model: Metered,
+    plan: DrawPlan,
+    family: Fittable,
+    parts: Parts,
+    chunk: int | None,
+    progress: Progress | None,
 ) -> None:
     """Chunk by chunk what is not there yet."""
     least = 1 if _runs_any_batch(model, plan) else BLOCK
@@ -156,7 +166,7 @@ def _draw_missing(
 
         started, before = time.perf_counter(), model.queries.forward_tokens
         try:
-            rollouts = roll_out(model, plan, first, count, report)
+            rollouts = roll_out(model, plan, family, first, count, report)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -172,29 +182,34 @@ def _draw_missing(
         parts.keep(first, count, rollouts, time.perf_counter() - started, spent)
 
 
-def _assemble(model: Metered, plan: DrawPlan, parts: Parts) -> LatentBank:
+def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) -> LatentBank:
     """Everything drawn, as one bank that says where it came from."""
     rollouts, seconds, spent = parts.all(plan.snapshot_lengths)
     assert len(rollouts.counts) == plan.n_samples
     before = model.queries.forward_tokens
-    kernels = kernels_of_counts(model, rollouts.counts, plan.unvisited, plan.seed, plan.context)
+
+    def law_after(tokens: Tensor) -> Tensor:
+        whole = torch.cat([torch.tensor(plan.context, dtype=torch.long), tokens])
+        return model.log_predictive(whole[None])[0, -1].double().exp().cpu()
+
+    stream = numpy_stream(plan.seed, "unvisited")
+    latents = family.fit(rollouts.counts, plan.unvisited, stream, law_after)
     origin = Origin(
         source="rollouts",
         model=model.name,
         fingerprint=model.fingerprint,
-        process=None if model.process is None else model.process.spec,
+        process=None if model.prior is None else model.prior.spec,
         seed=plan.seed,
         rollout_length=plan.rollout_length,
         context=plan.context,
         tokens=spent + model.queries.forward_tokens - before,
         seconds=round(seconds, 3),
-        device=str(getattr(model.inner, "device", "cpu")),
+        device=str(model.device),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
     )
     return LatentBank(
-        model.space,
-        kernels,
+        latents,
         origin,
         plan.unvisited,
         rollouts.counts,
@@ -213,8 +228,7 @@ def _rounded(n: int, multiple: int) -> int:
 
 def _runs_any_batch(model: Metered, plan: DrawPlan) -> bool:
     """Whether a rollout is the same in any batch, or on a device where that is not promised."""
-    device = torch.device(getattr(model.inner, "device", "cpu"))
-    return device.type != "cpu" or model.batch_invariant(_longest(plan))
+    return model.device.type != "cpu" or model.batch_invariant(_longest(plan))
 
 
 def _key(fingerprint: str, plan: DrawPlan) -> str:
@@ -239,6 +253,7 @@ def _key_of(bank: LatentBank) -> str:
 def roll_out(
     model: Metered,
     plan: DrawPlan,
+    family: Fittable,
     first: int,
     count: int,
     report: Callable[[int], None] | None = None,
@@ -249,7 +264,7 @@ def roll_out(
     rollout is does not depend on the chunk; the extra ones are dropped.
     """
     if _runs_any_batch(model, plan):
-        return _roll_block(model, plan, _Uniforms(plan, first, count), report)
+        return _roll_block(model, plan, family, _Uniforms(plan, first, count), report)
     parts = []
     for block in range(first // BLOCK, -(-(first + count) // BLOCK)):
         begin, end = max(first, block * BLOCK), min(first + count, (block + 1) * BLOCK)
@@ -259,7 +274,7 @@ def roll_out(
                 share = (begin - first) * plan.rollout_length + (end - begin) * done
                 report(share // count)
 
-        whole = _roll_block(model, plan, _Uniforms(plan, block * BLOCK, BLOCK), scaled)
+        whole = _roll_block(model, plan, family, _Uniforms(plan, block * BLOCK, BLOCK), scaled)
         wanted = slice(begin - block * BLOCK, end - block * BLOCK)
         parts.append({name: tensor[wanted] for name, tensor in whole.tensors().items()})
     return Rollouts.join(parts, plan.snapshot_lengths)
@@ -285,23 +300,18 @@ class _Uniforms:
 def _roll_block(
     model: Metered,
     plan: DrawPlan,
+    family: Fittable,
     uniforms: _Uniforms,
     report: Callable[[int], None] | None,
 ) -> Rollouts:
     """All columns at once, one token at a time, never waiting for the device."""
-    space, n = model.space, uniforms.count
+    n = uniforms.count
     state = model.start(n, len(plan.context) + plan.rollout_length)
     device = state.log_probs.device
     waiting: list[Tensor] = []
-    contexts = torch.zeros(n, dtype=torch.long, device=device)
     for symbol in plan.context:
-        tokens = torch.full((n,), symbol, device=device)
-        _, state = model.advance(state, tokens)
-        contexts = (contexts * space.vocab_size + tokens) % space.n_contexts
-    known = len(plan.context)
-    size = space.n_contexts * space.vocab_size
-    counts = torch.zeros(n, size, dtype=torch.int32, device=device)
-    ones = torch.ones(n, 1, dtype=torch.int32, device=device)
+        _, state = model.advance(state, torch.full((n,), symbol, device=device))
+    tally = family.tally(n, plan.context, device)
     off = torch.zeros(n, device=device)
     snapshots, kept = {}, []
     for done in range(1, plan.rollout_length + 1):
@@ -311,15 +321,11 @@ def _roll_block(
             ahead = min(STEPS_OF_UNIFORMS, plan.rollout_length - done + 1)
             waiting = list(uniforms.steps(ahead).to(device).flip(0).unbind(0))
         tokens = (waiting.pop()[:, None] >= law[:, :-1]).sum(-1)
-        edges = contexts * space.vocab_size + tokens
-        if known >= space.order:
-            counts.scatter_add_(1, edges[:, None], ones)
-        contexts = edges % space.n_contexts
-        known += 1
+        tally.add(tokens)
         if plan.keep_tokens:
             kept.append(tokens.to(torch.int32).cpu())
         if done in plan.snapshot_lengths:
-            snapshots[done] = counts.view(n, space.n_contexts, -1).cpu().clone()
+            snapshots[done] = tally.counts()
         if done % CHECK_EVERY == 0 or done == plan.rollout_length:
             _require_laws(model, float(off.max()), done)
         if done < plan.rollout_length:
@@ -327,7 +333,7 @@ def _roll_block(
         if report is not None:
             report(done)
     sequences = torch.stack(kept, 1) if plan.keep_tokens else None
-    return Rollouts(counts.view(n, space.n_contexts, -1).cpu(), snapshots, sequences)
+    return Rollouts(tally.counts(), snapshots, sequences)
 
 
 def _require_laws(model: Metered, worst: float, done: int) -> None:

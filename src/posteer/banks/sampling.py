@@ -9,18 +9,20 @@ from typing import Any
 from posteer.banks.drawn import LatentBank
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
-from posteer.core.device import pick_device
 from posteer.core.errors import require
+from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.progress import Progress
-from posteer.models import Metered, SequenceModel, complete, open_model
+from posteer.models.meter import Metered
+from posteer.models.protocol import Model
+from posteer.models.registry import open_model
 from posteer.tokens.prompts import parse_context
 
 
 def sample(
-    model: str | SequenceModel | Any,
+    model: str | Model | Any,
     *,
-    rollouts: int = 5000,
-    length: int = 2000,
+    rollouts: int = N_SAMPLES,
+    length: int = ROLLOUT_LENGTH,
     seed: int = 0,
     context: str | Sequence[int] = (),
     unvisited: str = DrawPlan().unvisited,
@@ -39,12 +41,12 @@ def sample(
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
     """
-    opened = open_model(model, pick_device(device)) if isinstance(model, str) else complete(model)
+    opened = open_model(model, device)
     plan = DrawPlan(
         n_samples=rollouts,
         rollout_length=length,
         seed=seed,
-        context=parse_context(context, opened.space.vocab_size),
+        context=parse_context(context, opened.vocab_size),
         unvisited=unvisited,
         keep_tokens=keep_tokens,
     )

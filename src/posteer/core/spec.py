@@ -69,6 +69,31 @@ def parse_spec(text: str) -> Spec:
     return Spec(name, tuple(arguments), keywords)
 
 
+@dataclass(frozen=True)
+class Condition:
+    """`name(arguments) relation value`, the value as it was written."""
+
+    spec: Spec
+    relation: str
+    value: str
+    text: str
+
+
+def parse_conditions(text: str) -> list[Condition]:
+    """Conditions separated by semicolons, the left sides in the language of specifications.
+
+    >>> [(c.spec.name, c.relation, c.value) for c in parse_conditions("first=0; count(1)<=4")]
+    [('first', '=', '0'), ('count', '<=', '4')]
+    """
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        match = re.match(r"^([^<>=]+?)\s*(<=|>=|=)\s*(\S.*)$", part)
+        if match is None:
+            raise InputError(f"'{part}': expected a condition such as first=0 or count(1)<=10")
+        found.append(Condition(parse_spec(match[1]), match[2], match[3], part))
+    return found
+
+
 def split_names(text: str) -> list[str]:
     """Names separated by commas, those inside brackets left alone.
 
@@ -110,6 +135,13 @@ def number(value: Any, what: str) -> float:
     ok = isinstance(value, int | float) and not isinstance(value, bool)
     require(ok and abs(value) < float("inf"), f"{what}: '{value}' is not a number")
     return float(value)
+
+
+def whole_number(value: Any, what: str) -> int:
+    """An int of Python's or numpy's, or a refusal that names `what`."""
+    ok = hasattr(value, "__index__") and not isinstance(value, bool)
+    require(ok, f"{what} {value}: expected a whole number")
+    return int(value)
 
 
 def integer(value: Any, what: str) -> int:

@@ -6,6 +6,7 @@ Everything takes log-weights; scale cancels, so nothing under- or overflows.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,6 +17,47 @@ from posteer.core.shapes import Float
 def normalise(log_weights: Float[Tensor, "*B L"]) -> Float[Tensor, "*B L"]:
     """Self-normalised weights, `w / sum w`."""
     return log_weights.softmax(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedMean:
+    """A self-normalised estimate and how far it can be trusted.
+
+    `influence` is what each latent contributes to its error: `w_l (v_l - J)`, which sums to zero.
+    """
+
+    value: Float[Tensor, "*B"]
+    standard_error: Float[Tensor, "*B"]
+    ess_fraction: Float[Tensor, "*B"]
+    weights: Float[Tensor, "*B L"]
+    influence: Float[Tensor, "*B L"]
+
+
+def weighted_mean(
+    log_weights: Float[Tensor, "*B L"], values: Float[Tensor, "*B L"]
+) -> WeightedMean:
+    """`J = sum_l w_l v_l` with self-normalised weights (eq. IS_estimator).
+
+    The standard error is the delta method's, `sqrt(sum_l w_l^2 (v_l - J)^2)`; ESS is a share of L.
+    Where all weights are zero the value is `-inf`, its error `nan` and its ESS 0.
+
+    >>> mean = weighted_mean(torch.zeros(1, 2), torch.tensor([[1.0, 3.0]]))
+    >>> float(mean.value), float(mean.ess_fraction)
+    (2.0, 1.0)
+    """
+    possible = log_weights.amax(-1) > -math.inf
+    weights = normalise(log_weights)
+    value = (weights * values).sum(-1)
+    influence = weights * (values - value[..., None])
+    error = torch.linalg.vector_norm(influence, dim=-1)
+    ess = 1 / (torch.linalg.vector_norm(weights, dim=-1).square() * weights.shape[-1])
+    return WeightedMean(
+        torch.where(possible, value, -math.inf),
+        torch.where(possible, error, math.nan),
+        torch.where(possible, ess, 0.0),
+        weights,
+        influence,
+    )
 
 
 def ess_fraction(log_weights: Float[Tensor, "*B L"]) -> Float[Tensor, "*B"]:

@@ -7,7 +7,6 @@ continuations has it as a mean, so it stands beside utilities, not among them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -15,12 +14,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
 from posteer.core.shapes import Float, Int
-from posteer.core.spec import parse_spec
+from posteer.core.spec import Spec
 from posteer.goals.protocol import Utility
 from posteer.goals.reverse_cross_entropy import open_target
-from posteer.goals.utilities import open_utility
 from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities
 
 
@@ -113,19 +110,9 @@ def forward_cross_entropy(target: object, vocab_size: int = 2) -> ForwardCrossEn
     return ForwardCrossEntropy(f"forward-xent({label})", space, rows)
 
 
-def open_goal(given: object, space: ContextSpace) -> Utility | ForwardCrossEntropy:
-    """A utility, or `forward-xent(target)`."""
-    if isinstance(given, ForwardCrossEntropy):
-        require(
-            given.space.vocab_size == space.vocab_size,
-            f"{given.name} is for {given.space.vocab_size} tokens: the model has "
-            f"{space.vocab_size}",
-        )
-        return given
-    if isinstance(given, str) and re.match(r"forward-xent\s*(\(|$)", given):
-        target = parse_spec(given).take(("target",), target=...)["target"]
-        return forward_cross_entropy(target, space.vocab_size)
-    return open_utility(given, space)  # type: ignore[arg-type]
+def from_spec(spec: Spec, vocab_size: int) -> ForwardCrossEntropy:
+    """`forward-xent(tau-0.2)`."""
+    return forward_cross_entropy(spec.take(("target",), target=...)["target"], vocab_size)
 
 
 def objective_of(

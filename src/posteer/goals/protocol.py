@@ -1,4 +1,4 @@
-"""What a utility is, and the one dynamic programme that takes its exact mean under any kernel."""
+"""What a utility is, and its form as an automaton, by which its exact mean is had."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from posteer.core.shapes import Float, Int
-
-ENUMERABLE_CONTINUATIONS = 4096
-"""Continuation sets up to this size are enumerated; past it utilities without a finite-state
-form are estimated by rollouts."""
 
 
 @dataclass(frozen=True)

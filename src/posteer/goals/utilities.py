@@ -1,56 +1,85 @@
-"""What to elicit: each utility in its own file, registered here by name."""
+"""Goals by name: utilities, each in its own file, and objectives that are no mean of one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
-from posteer.core.errors import InputError, require
+from posteer.core.errors import require
+from posteer.core.registry import Registry
 from posteer.core.spec import Spec, parse_spec
-from posteer.families.markov.means import utility_of_kernels
-from posteer.goals import dyck, frequency, reverse_cross_entropy, user
-from posteer.goals.dyck import Dyck
-from posteer.goals.frequency import FrequencyMatch
-from posteer.goals.protocol import FiniteStateForm, Utility
-from posteer.goals.reverse_cross_entropy import ReverseCrossEntropy
-from posteer.goals.user import CallableUtility
-from posteer.tokens.contexts import ContextSpace
+from posteer.goals.objectives import ForwardCrossEntropy
+from posteer.goals.protocol import Utility
+from posteer.goals.user import CallableUtility, from_file
 
-__all__ = [
-    "UTILITIES",
-    "CallableUtility",
-    "Dyck",
-    "FiniteStateForm",
-    "FrequencyMatch",
-    "ReverseCrossEntropy",
-    "Utility",
-    "open_utility",
-    "utility_of_kernels",
-]
+Goal = Utility | ForwardCrossEntropy
+"""What is made large."""
 
-UTILITIES: dict[str, Callable[[Spec, int], Utility]] = {
-    "dyck": dyck.from_spec,
-    "frequency": frequency.from_spec,
-    "reverse-xent": reverse_cross_entropy.from_spec,
-}
+UTILITIES: Registry[Callable[[Spec, int], Goal]] = Registry(
+    "utility",
+    "utilities",
+    {
+        "dyck": "posteer.goals.dyck:from_spec",
+        "frequency": "posteer.goals.frequency:from_spec",
+        "reverse-xent": "posteer.goals.reverse_cross_entropy:from_spec",
+        "forward-xent": "posteer.goals.objectives:from_spec",
+    },
+)
+"""Each makes a goal of its specification and the size of the vocabulary."""
 
 
-def open_utility(given: str | Utility | Callable[..., float], space: ContextSpace) -> Utility:
-    """A utility by name, by `./file.py:function`, as an object, or as a plain function."""
+class Over(Protocol):
+    """What a goal is opened for: a model, a family, or a space of contexts."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def order(self) -> int: ...
+
+
+def open_goal(given: str | Goal | Callable[..., float] | Any, over: Over) -> Goal:
+    """A goal by name, by `./file.py:function`, as an object, or as a plain function.
+
+    A function of two arguments is given the prompt's last `order` tokens too.
+
+    >>> from posteer.tokens.contexts import ContextSpace
+    >>> open_goal("forward-xent(tau-0.2)", ContextSpace(vocab_size=2, order=1)).name
+    'forward-xent(tau-0.2)'
+    """
+    vocab_size = over.vocab_size
     if isinstance(given, str):
         if ".py:" in given:
-            return user.from_file(given, space.vocab_size, space.order)
+            return from_file(given, vocab_size, over.order)
         spec = parse_spec(given)
-        if spec.name not in UTILITIES:
-            raise InputError(
-                f"unknown utility '{spec.name}': expected one of {', '.join(UTILITIES)} "
-                "or ./file.py:function; for searches also forward-xent(tau-0.2)"
-            )
-        return UTILITIES[spec.name](spec, space.vocab_size)
-    if isinstance(given, Utility):
-        own = getattr(given, "space", space)
+        return UTILITIES[spec.name](spec, vocab_size)
+    if isinstance(given, Utility | ForwardCrossEntropy):
+        own = getattr(given, "space", None)
+        size = vocab_size if own is None else own.vocab_size
         require(
-            own.vocab_size == space.vocab_size,
-            f"{given.name} is for {own.vocab_size} tokens: the model has {space.vocab_size}",
+            size == vocab_size,
+            f"{given.name} is for {size} tokens: the model has {vocab_size}",
         )
         return given
-    return CallableUtility(given, vocab_size=space.vocab_size, order=space.order)
+    return CallableUtility(given, vocab_size=vocab_size, order=over.order)
+
+
+def open_utility(given: str | Utility | Callable[..., float], over: Over) -> Utility:
+    """The same for utilities alone, whose mean under a latent is asked for.
+
+    >>> from posteer.tokens.contexts import ContextSpace
+    >>> open_utility("frequency(0.3)", ContextSpace(vocab_size=2, order=1)).name
+    'frequency(0.3)'
+    """
+    return expected(open_goal(given, over))
+
+
+def expected(goal: Goal) -> Utility:
+    """A goal as a utility; one that is no mean of a utility is refused."""
+    require(
+        isinstance(goal, Utility),
+        f"{goal.name} is no expected utility, which is what PPT ascends: use gcg, coordinate, "
+        "beam, random, exhaustive or a prefix method",
+    )
+    assert isinstance(goal, Utility)
+    return goal

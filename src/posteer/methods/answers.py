@@ -1,13 +1,125 @@
-"""What every method answers."""
+"""What every method answers: a prompt, its figures, and its reasons as enums with figures.
+
+Nothing here is a sentence: what a reason says to a person is written in views.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from torch import Tensor
 
 from posteer.core.shapes import Int
 from posteer.models.meter import QueryCount
+
+
+class StopReason(StrEnum):
+    """Why a method stopped."""
+
+    STEP_LIMIT = "step-limit"
+    NO_IMPROVEMENT = "no-improvement"
+    DIVERGED = "diverged"
+    BUDGET = "budget"
+    COMPLETE = "complete"
+    ALL_CLASSES = "all classes"
+    ALL_ALLOWED_CLASSES = "all classes of allowed prompts"
+    ALL_PROMPTS = "all prompts"
+    ALL_ALLOWED_PROMPTS = "all allowed prompts"
+    LOCAL_OPTIMUM = "local optimum"
+    ROUND_LIMIT = "round limit"
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether a search over classes left nothing out."""
+        return self.value.startswith("all ")
+
+
+class Because(StrEnum):
+    """Why a method was chosen."""
+
+    BANK_GIVEN = "bank-given"
+    BANK_SHIPPED = "bank-shipped"
+    PRIOR_KNOWN = "prior-known"
+    ROLLED_OUT = "rolled-out"
+    NO_EXACT_MEAN = "no-exact-mean"
+    NO_EXPECTED_UTILITY = "no-expected-utility"
+    NO_LATENTS = "no-latents"
+    FEW_TOKENS_LEFT = "few-tokens-left"
+    BANK_TOO_DEAR = "bank-too-dear"
+    FEW_PROMPTS = "few-prompts"
+    GRADIENTS = "gradients"
+    NO_GRADIENTS = "no-gradients"
+    ALL_TRIED = "all-tried"
+    CLIMBS = "climbs"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason and its figures."""
+
+    because: Because
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The method that was chosen, as text, and why."""
+
+    method: str
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a prompt is provably best of, as far as a bank tells: all `count` of `scope`."""
+
+    scope: str
+    count: int
+    estimator: str
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class EstimatorChoice:
+    """What prompts were scored by, and the figures that decided it.
+
+    `pareto_k` and `trusted` are of plain weights on probing prompts: the median k-hat and the share
+    that can be trusted. `misfit` is the conjugate fit's, in standard errors, `relative_error` its
+    error over that of plain weights. All None where it was `asked` for by name.
+    """
+
+    name: str
+    asked: bool = False
+    pareto_k: float | None = None
+    trusted: float | None = None
+    misfit: float | None = None
+    fits: bool | None = None
+    relative_error: float | None = None
+
+
+class Asked(StrEnum):
+    """How asking the model about candidates went."""
+
+    RANKED = "ranked"
+    ONE_CANDIDATE = "one-candidate"
+    NO_BUDGET = "no-budget"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What asking the model itself about candidates gave.
+
+    `compared` candidates were asked about for `tokens`; the best had been in `place` (from 1) before.
+    `standard_error` is that of a sampled J, 0 where it is exact.
+    """
+
+    outcome: Asked
+    compared: int = 0
+    place: int | None = None
+    tokens: int = 0
+    standard_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -21,12 +133,15 @@ class Step:
     seconds: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
     """A hard prompt and how it was found; figures that do not apply to a method are None.
 
-    `certificate` says what the prompt is provably best of, `candidates` holds the best prompts a
-    method knows, itself first, for trying on the model.
+    `surrogate` is what an ascent reached with a prompt *kernel*; `snapped_surrogate` is the bank's
+    estimate for the hard prompt: a gap between them is utility lost in snapping. A search over
+    classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
+    `held_out_surrogate` is the first on latents it was not tuned to, where there are any.
+    `candidates` holds the best prompts a method knows, itself first, for trying on the model.
     """
 
     prompt: Int[Tensor, "m"]
@@ -40,11 +155,11 @@ class Answer:
     ess_fraction: float | None = None
     pareto_k: float | None = None
     steps: int | None = None
-    stop_reason: str | None = None
-    certificate: str | None = None
-    estimator: str | None = None
-    verified: str | None = None
-    choice: str | None = None
+    stop_reason: StopReason | None = None
+    certificate: Certificate | None = None
+    estimator: EstimatorChoice | None = None
+    verified: Verification | None = None
+    choice: Choice | None = None
     candidates: Int[Tensor, "K m"] | None = field(default=None, repr=False)
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)

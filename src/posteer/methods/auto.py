@@ -1,22 +1,25 @@
-"""`auto`: which method to use when none is asked for, and why, in one line."""
+"""`auto`: which method to use when none is asked for, and why.
+
+It reads what methods declare that they need and what the problem has: latents at hand if any method
+that works on them can be used, else a search on the model itself.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from posteer.banks import DrawPlan, LatentBank
+from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
+from posteer.core.errors import require
 from posteer.core.progress import Progress
-from posteer.evaluation import ENUMERABLE_CONTINUATIONS
-from posteer.families.markov.means import has_exact_mean
-from posteer.goals.objectives import ForwardCrossEntropy
-from posteer.goals.protocol import Utility
-from posteer.methods.answers import Answer
-from posteer.methods.protocol import Problem
-from posteer.models import Metered, unconditioned
+from posteer.core.spec import Spec, integer
+from posteer.families.protocol import Fittable
+from posteer.methods.answers import Answer, Because, Choice, Reason
+from posteer.methods.needs import unmet
+from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.registry import open_method
+from posteer.models.protocol import Can
 
 FEW_PROMPTS = 256
 """Prompts that are all tried where nothing but the model can tell them apart."""
@@ -24,122 +27,115 @@ FEW_PROMPTS = 256
 SHORTEST_ROLLOUT = 64
 """Tokens a model must be able to read for its rollouts to tell latents apart."""
 
+ON_LATENTS = ("classes", "ppt")
+"""Methods on latents, the better first: the second needs no exact means."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Auto:
     """Chooses by the problems at hand, says so in its answers, and leaves the rest to the choice.
 
-    `open_method` turns a method's name into a method. `verify` as in `elicit`.
+    `verify` as in a request.
     """
 
-    open_method: Callable[[str], Any]
-    bank: LatentBank | None = None
-    allow_mismatch: bool = False
-    device: str | None = None
     verify: int = 0
-    analytic: bool = False
-    candidates: int = 0
 
-    def with_candidates(self, n: int) -> Auto:
-        """The same, with at least so many candidates in its answers, if its choice has any."""
-        return replace(self, candidates=n)
+    @property
+    def needs(self) -> Needs:
+        return Needs(bank=True, candidates=True, device=True, verify=self.verify)
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        return open_method(choose([problem]).method).forecast(problem, together)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        first = problems[0]
-        name, reason = choose_method(
-            first.model,
-            [problem.utility for problem in problems],
-            first.length,
-            first.horizon,
-            self.bank,
-            first.max_model_tokens,
-        )
-        solver = self.open_method(name)
-        if hasattr(solver, "with_candidates"):
-            solver = solver.with_candidates(self.candidates)
-        given: dict[str, Any] = {}
-        if self.bank is not None:
-            given = {"bank": self.bank, "allow_mismatch": self.allow_mismatch}
-        if self.device is not None and hasattr(solver, "device"):
-            given["device"] = self.device
-        answers = (replace(solver, **given) if given else solver).solve(problems, progress)
-        return [
-            replace(answer, choice=f"{name}: {reason}{_how_far(name, answer)}")
-            for answer in answers
-        ]
+        choice = choose(problems)
+        answers = open_method(choice.method).solve(problems, progress)
+        return [replace(answer, choice=_with_reach(choice, answer)) for answer in answers]
 
 
-def choose_method(
-    model: Metered,
-    goals: Sequence[Utility | ForwardCrossEntropy],
-    length: int,
-    horizon: int,
-    bank: object = None,
-    budget: int | None = None,
-) -> tuple[str, str]:
-    """A method's name and the reason for it, by what is known of the model and the goals."""
-    vocab = model.space.vocab_size
-    asked = next((goal for goal in goals if isinstance(goal, ForwardCrossEntropy)), None)
-    if asked is not None:
-        return _search(model, length, horizon, budget, f"{asked.name} is no expected utility")
-    base = unconditioned(model)
-    room = math.inf if base.max_length is None else base.max_length + 1 - model.context_tokens
+def choose(problems: list[Problem]) -> Choice:
+    """A method and the reasons for it, by what is known of the model and the goals."""
+    lacking = None
+    settings, reason = _latents_at_hand(problems[0])
+    if settings is None:
+        return _search(problems[0], reason)
+    for name in ON_LATENTS:
+        text = f"{name}{settings}"
+        missing = [unmet(open_method(text).needs, problem) for problem in problems]
+        wrong = [(one, problem) for one, problem in zip(missing, problems, strict=True) if one]
+        if not wrong:
+            return Choice(text, (reason,) if lacking is None else (lacking, reason))
+        need, problem = wrong[0]
+        if need.need != "exact_means":
+            return _search(problem, _why_not(need.need, problem))
+        lacking = _why_not(need.need, problem)
+    return _search(problems[0], reason)
+
+
+def _why_not(need: str, problem: Problem) -> Reason:
+    """Why no method on latents will do."""
+    if need == "exact_means":
+        figures = {"utility": problem.goal.name, "horizon": problem.horizon}
+        return Reason(Because.NO_EXACT_MEAN, figures)
+    if need == "expected_utility":
+        return Reason(Because.NO_EXPECTED_UTILITY, {"utility": problem.goal.name})
+    return Reason(Because.NO_LATENTS, {"model": problem.model.name})
+
+
+def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
+    """Where latents would come from, as a suffix of a method's name, and why; or why not."""
+    model, base = problem.model, problem.model.base
     draw = DrawPlan()
+    if problem.bank is not None:
+        return "", Reason(Because.BANK_GIVEN)
+    family: object = model.family
+    if shipped_bank(base.fingerprint) is not None:
+        return "", Reason(Because.BANK_SHIPPED)
+    if model.prior is not None:
+        return "-analytic", Reason(Because.PRIOR_KNOWN)
+    if not isinstance(family, Fittable):
+        return None, Reason(Because.NO_LATENTS, {"model": model.name})
+    room = math.inf if base.max_length is None else base.max_length + 1 - model.context_tokens
     rollout = int(min(draw.rollout_length, room))
-    price = draw.n_samples * (model.context_tokens + rollout - 1)
-    shipped = shipped_bank(base.fingerprint) is not None
-    known = model.process is not None
-    analytic = not (bank is not None or shipped) and known
-    settings = ""
-    if analytic:
-        latents = "latents from its known prior"
-    elif bank is not None or shipped:
-        latents = "latents from the bank given" if bank is not None else "latents it ships with"
-    elif rollout < SHORTEST_ROLLOUT:
-        return _search(
-            model,
-            length,
-            horizon,
-            budget,
-            f"{rollout - 1} tokens are left for it to read, too few to roll out",
-        )
-    elif budget is not None and price > budget:
-        reason = f"{budget:,} model tokens do not pay for a bank ({price:,})"
-        return _search(model, length, horizon, budget, reason)
-    else:
-        latents = f"latents by rolling it out ({price:,} model tokens, once)"
-        settings = "" if rollout == draw.rollout_length else f"(rollout-length={rollout})"
-    suffix = "-analytic" if analytic else ""
-    inexact = [g.name for g in goals if isinstance(g, Utility) and not _exact(g, vocab, horizon)]
-    if inexact:
-        return (
-            f"ppt{suffix}{settings}",
-            f"{inexact[0]} has no exact mean at horizon {horizon}; {latents}",
-        )
-    return f"classes{suffix}{settings}", latents
+    if rollout < SHORTEST_ROLLOUT:
+        return None, Reason(Because.FEW_TOKENS_LEFT, {"tokens": rollout - 1})
+    price = replace(draw, rollout_length=rollout).price(model.context_tokens)
+    budget = problem.max_model_tokens
+    if budget is not None and price > budget:
+        return None, Reason(Because.BANK_TOO_DEAR, {"tokens": price, "budget": budget})
+    settings = "" if rollout == draw.rollout_length else f"(rollout-length={rollout})"
+    return settings, Reason(Because.ROLLED_OUT, {"tokens": price})
 
 
-def _exact(goal: Utility, vocab: int, horizon: int) -> bool:
-    return has_exact_mean(goal, vocab, horizon)
+def _search(problem: Problem, reason: Reason) -> Choice:
+    """A search on the model itself: all prompts if they are few, by gradient if it gives any."""
+    model, budget = problem.model, problem.max_model_tokens
+    n_prompts = problem.vocab_size ** min(problem.length, 64)
+    price = n_prompts * model.tokens_of(problem.length, problem.horizon)
+    affordable = budget is None or price <= budget
+    if n_prompts <= FEW_PROMPTS and affordable and _fits("exhaustive", problem):
+        few = Reason(Because.FEW_PROMPTS, {"prompts": n_prompts})
+        return Choice("exhaustive", (reason, few))
+    if _fits("gcg", problem):
+        return Choice("gcg", (reason, Reason(Because.GRADIENTS)))
+    none = () if Can.ONE_HOTS in model.can else (Reason(Because.NO_GRADIENTS),)
+    return Choice("coordinate", (reason, *none))
 
 
-def _how_far(name: str, answer: Answer) -> str:
-    """Whether a search over classes could try them all."""
-    if not name.startswith("classes"):
-        return ""
-    tried_all = (answer.stop_reason or "").startswith("all")
-    return "; few enough classes to try all" if tried_all else "; it climbs: too many to try all"
+def _fits(name: str, problem: Problem) -> bool:
+    return unmet(open_method(name).needs, problem) is None
 
 
-def _search(
-    model: Metered, length: int, horizon: int, budget: int | None, reason: str
-) -> tuple[str, str]:
-    vocab = model.space.vocab_size
-    enumerable = vocab**horizon <= ENUMERABLE_CONTINUATIONS
-    n_prompts = vocab ** min(length, 64)
-    affordable = budget is None or n_prompts * model.tokens_of(length, horizon) <= budget
-    if n_prompts <= FEW_PROMPTS and enumerable and affordable:
-        return "exhaustive", f"{reason}, and there are {n_prompts:,} prompts"
-    if model.gives_gradients and enumerable:
-        return "gcg", f"{reason}, with gradients"
-    return "coordinate", f"{reason}, without gradients"
+def _with_reach(choice: Choice, answer: Answer) -> Choice:
+    """The choice, and whether a search over classes could try them all."""
+    if answer.estimator is None or answer.stop_reason is None:
+        return choice
+    reach = Because.ALL_TRIED if answer.stop_reason.exhaustive else Because.CLIMBS
+    return replace(choice, reasons=(*choice.reasons, Reason(reach)))
+
+
+def from_spec(spec: Spec) -> Auto:
+    """`auto`, or `auto(verify=8)`."""
+    verify = integer(spec.take(verify=0)["verify"], "verify")
+    require(verify >= 0, f"verify {verify}: expected at least 0")
+    return Auto(verify=verify)

@@ -1,130 +1,269 @@
-"""What every method is asked, and what it answers."""
+"""What is asked of every method, and what a method declares.
+
+A `Request` says all that is asked; it goes down whole. `pose` opens it: names become objects. A
+`Method` is one file: it declares its `Needs`, foretells its cost, and solves a batch of problems
+that differ in utility and seed alone, as one tensor programme.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
-
-from posteer.core.errors import InputError, require
-from posteer.core.shapes import Bool
-from posteer.goals.objectives import ForwardCrossEntropy
+from posteer.banks import DrawPlan, LatentBank, load_bank
+from posteer.core.device import pick_device
+from posteer.core.errors import require
+from posteer.core.limits import LISTED_PROMPTS
+from posteer.core.progress import Progress
+from posteer.core.spec import whole_number
+from posteer.families.markov.family import markov_space
+from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.protocol import Utility
-from posteer.models.conditioned import context_of
+from posteer.goals.utilities import Goal, expected, open_goal
+from posteer.methods.answers import Answer
+from posteer.models.conditioned import condition
 from posteer.models.meter import Metered
-from posteer.tokens.conditions import AllowedPrompts
+from posteer.models.protocol import Can, Model
+from posteer.models.registry import open_model
+from posteer.tokens.conditions import AllowedPrompts, open_allowed
 from posteer.tokens.contexts import ContextSpace
-from posteer.tokens.drawing import LISTED_PROMPTS, list_allowed
+from posteer.tokens.drawing import list_allowed
+from posteer.tokens.prompts import parse_context
+
+Allowed = str | AllowedPrompts | Callable[[tuple[int, ...]], bool] | None
+"""Conditions on prompts as text, as an object, or as a predicate; None allows all."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful.
+
+    `model`, `utility`, `method`, `bank` and `allowed` are names or objects. The prompt follows the
+    tokens of `context`, which the model has read. `max_model_tokens` bounds what a search may ask
+    of the model, forward and backward together. With `verify` the model itself is asked about so
+    many of the best candidates. `allow_mismatch` admits a bank of another model or context.
+    Networks and ascents run on `device`.
+
+    >>> Request(model="exact:urn", utility="dyck", length=6).horizon
+    4
+    """
+
+    model: str | Model | Any
+    utility: str | Goal | Callable[..., float]
+    length: int
+    horizon: int = 4
+    method: str | Method = "auto"
+    seed: int = 0
+    bank: LatentBank | str | Path | None = None
+    allow_mismatch: bool = False
+    context: str | Sequence[int] = ()
+    allowed: Allowed = None
+    max_model_tokens: int | None = None
+    verify: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("length", 1, 1_000_000),
+            ("horizon", 1, 10_000),
+            ("verify", 0, 1_000_000),
+        ):
+            number = whole_number(getattr(self, name), name)
+            require(number >= least, f"{name} {number}: expected at least {least}")
+            require(number <= most, f"{name} {number}: expected at most {most}")
+        budget = self.max_model_tokens
+        require(budget is None or budget >= 1, f"budget of {budget} model tokens: expected some")
+
+    def batches_with(self, other: Request) -> bool:
+        """Whether the two differ in utility and seed alone."""
+        names = {entry.name for entry in fields(self)} - {"utility", "seed"}
+        pairs = ((getattr(self, name), getattr(other, name)) for name in names)
+        return all(one is another or one == another for one, another in pairs)
+
+
+class LatentsFrom(Enum):
+    """Where a method's latents come from."""
+
+    NOWHERE = "nowhere"
+    PRIOR = "prior"
+    ROLLOUTS = "rollouts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a method needs of a problem, and what it makes use of.
+
+    `latents`: drawn from the prior, or by rollouts as in `draw`; `bank`: a given one may stand for
+    them. `model`: abilities that it must declare. `expected_utility`: the goal is the mean of a
+    utility; `exact_means`: that mean is known of every latent. `counts`, `tilts`: the family is
+    `Counted`, `Tiltable`. `continuations`: all of them can be enumerated. `conditions`: it honours
+    allowed prompts. `candidates`: it answers with several. `device`: it computes on the request's.
+    `verify`: so many candidates it wants the model to be asked about by itself.
+    """
+
+    latents: LatentsFrom = LatentsFrom.NOWHERE
+    draw: DrawPlan = field(default_factory=DrawPlan)
+    bank: bool = False
+    model: Can = Can.NOTHING
+    expected_utility: bool = False
+    exact_means: bool = False
+    counts: bool = False
+    tilts: bool = False
+    continuations: bool = False
+    conditions: bool = True
+    candidates: bool = False
+    device: bool = False
+    verify: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one run takes, foretold: None where that cannot be said."""
+
+    seconds: float | None
+    bytes_in_memory: float = 0.0
+    steps: float = 60.0
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A way to find prompts. It sees the model only through its meter."""
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        """What a run takes in a batch of so many, measured on a little of it here and now."""
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful.
+    """A request with its names opened. All that is said of prompts is said of what follows the
+    model's context. `candidates` is how many prompts the model will be asked about."""
 
-    `max_model_tokens` bounds what a search may ask of the model, forward and backward together.
-    `allowed` says which prompts may be answered. A model may have read a `context` before the
-    prompt (`models.conditioned`): then all that is said of prompts is said of what follows it.
-    """
-
+    request: Request
     model: Metered
-    utility: Utility | ForwardCrossEntropy
-    length: int
-    horizon: int
-    seed: int
-    max_model_tokens: int | None = None
+    goal: Goal
     allowed: AllowedPrompts | None = None
+    bank: LatentBank | None = None
+    candidates: int = 0
 
     def __post_init__(self) -> None:
-        space = self.model.space
-        require(self.horizon >= 1, f"horizon {self.horizon}: expected at least 1")
-        budget = self.max_model_tokens
-        require(budget is None or budget >= 1, f"budget of {budget} model tokens: expected some")
-        require(self.horizon <= 10_000, f"horizon {self.horizon}: expected at most 10000")
-        require(self.length <= 1_000_000, f"length {self.length}: expected at most 1000000")
-        known = len(self.context)
+        model, length, horizon = self.model, self.length, self.horizon
+        known = len(model.context)
         require(
-            known + self.length > space.order,
-            f"length {self.length}: expected more than the model's order {space.order}",
+            known + length > model.order,
+            f"length {length}: expected more than the model's order {model.order}",
         )
         require(
-            known + self.length > self.utility.order,
-            f"length {self.length}: {self.utility.name} reads {self.utility.order} prompt tokens, "
+            known + length > self.goal.order,
+            f"length {length}: {self.goal.name} reads {self.goal.order} prompt tokens, "
             "expected more",
         )
-        require(self.length >= 1, f"length {self.length}: expected at least 1")
-        longest = self.model.max_length
+        longest = model.max_length
         require(
-            longest is None or self.length + self.horizon - 1 <= longest,
-            f"length {self.length} and horizon {self.horizon}: {self.model.name} reads "
+            longest is None or length + horizon - 1 <= longest,
+            f"length {length} and horizon {horizon}: {model.name} reads "
             f"{longest} tokens, expected length + horizon at most {(longest or 0) + 1}",
         )
+        if self.allowed is None:
+            return
         require(
-            self.allowed is None or self.allowed.vocab_size == space.vocab_size,
-            f"allowed prompts are over {self.allowed.vocab_size if self.allowed else 0} tokens: "
-            f"{self.model.name} has {space.vocab_size}",
+            self.allowed.vocab_size == model.vocab_size,
+            f"allowed prompts are over {self.allowed.vocab_size} tokens: {model.name} has "
+            f"{model.vocab_size}",
         )
-        if self.allowed is not None:
-            self.allowed.token_mask(self.length)  # refuses what no prompt can satisfy
-            if space.vocab_size**self.length <= LISTED_PROMPTS:
-                list_allowed(self.allowed, self.length)  # and so does this
+        self.allowed.token_mask(length)  # refuses what no prompt can satisfy
+        if model.vocab_size**length <= LISTED_PROMPTS:
+            list_allowed(self.allowed, length)  # and so does this
 
     @property
-    def expected(self) -> Utility:
-        """The goal as a utility, for methods whose surrogate is the mean of one."""
-        if isinstance(self.utility, ForwardCrossEntropy):
-            raise InputError(
-                f"{self.utility.name} is no expected utility, which is what PPT ascends: use gcg, "
-                "coordinate, beam, random, exhaustive or a prefix method"
-            )
-        return self.utility
+    def length(self) -> int:
+        return self.request.length
 
     @property
-    def order(self) -> int:
-        """The order at which both the latents and the utility are kernels over contexts."""
-        return max(self.model.space.order, self.utility.order)
+    def horizon(self) -> int:
+        return self.request.horizon
+
+    @property
+    def seed(self) -> int:
+        return self.request.seed
+
+    @property
+    def max_model_tokens(self) -> int | None:
+        return self.request.max_model_tokens
 
     @property
     def context(self) -> tuple[int, ...]:
         """What the model has read before the prompt."""
-        return context_of(self.model)
+        return self.model.context
 
     @property
-    def head(self) -> tuple[int, ...]:
-        """The end of the context that the first tokens of a prompt follow at this order.
-
-        A prompt with its head in front is a walk over contexts as any other, whose beginning is
-        given.
-        """
-        return self.context[-self.order :] if self.order else ()
+    def vocab_size(self) -> int:
+        return self.model.vocab_size
 
     @property
-    def steps(self) -> int:
-        """Transitions of a prompt with its head, past the first context: the n of eq. W."""
-        return len(self.head) + self.length - self.order
+    def expected(self) -> Utility:
+        """The goal as a utility, for methods whose surrogate is the mean of one."""
+        return expected(self.goal)
 
     @property
-    def first_contexts(self) -> Bool[Tensor, "C"] | None:
-        """The first contexts that the head and what is allowed leave; None if all."""
-        if not self.head and self.allowed is None:
-            return None
-        space = ContextSpace(self.model.space.vocab_size, self.order)
-        return begins_as(space, self.head, self.length, self.allowed)
+    def space(self) -> ContextSpace:
+        """The contexts of the model's latents, where these are Markov kernels."""
+        return markov_space(self.model.family, self.model.name)
+
+    @cached_property
+    def markov(self) -> ClassProblem:
+        """The problem as Markov latents see it: walks over contexts, behind the context's end."""
+        return ClassProblem(self.space, self.length, self.goal.order, self.allowed, self.context)
 
 
-def begins_as(
-    space: ContextSpace,
-    head: tuple[int, ...],
-    length: int,
-    allowed: AllowedPrompts | None = None,
-) -> Bool[Tensor, "C"]:
-    """First contexts that begin with the head and go on with tokens allowed in their places."""
-    tokens = space.decode(torch.arange(space.n_contexts))
-    good = torch.ones(space.n_contexts, dtype=torch.bool)
-    for place, token in enumerate(head):
-        good &= tokens[:, place] == token
-    if allowed is not None:
-        mask = allowed.token_mask(length)
-        for place in range(len(head), space.order):
-            good &= mask[place - len(head)][tokens[:, place]]
-    return good
+def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
+    """The problems of requests that differ in utility and seed alone; each name is opened once.
+
+    >>> pose([Request(model="exact:urn", utility="dyck", length=6)])[0].goal.name
+    'dyck'
+    """
+    first = requests[0]
+    require(
+        all(first.batches_with(other) for other in requests),
+        "requests of one batch may differ in utility and seed alone",
+    )
+    opened = open_model(first.model, first.device)
+    model = Metered(condition(opened, parse_context(first.context, opened.vocab_size)))
+    allowed = open_allowed(first.allowed, model.vocab_size)
+    bank = first.bank
+    if bank is not None and not isinstance(bank, LatentBank):
+        bank = load_bank(bank)
+    goals: dict[Any, Goal] = {}
+    for request in requests:
+        key = key_of(request.utility)
+        if key not in goals:
+            goals[key] = open_goal(request.utility, model)
+    return [
+        Problem(
+            request,
+            model,
+            goals[key_of(request.utility)],
+            allowed,
+            bank,
+            max(request.verify, verify),
+        )
+        for request in requests
+    ]
+
+
+def key_of(utility: Any) -> Any:
+    """Equal for utilities that are opened as one."""
+    return utility if isinstance(utility, str) else id(utility)
+
+
+def place_of(problem: Problem, own: str | None = None) -> str:
+    """The device that a problem's tensors live on: a method's own, or the request's."""
+    return pick_device(own or problem.request.device)

@@ -6,7 +6,6 @@ read once; a transformer reads the whole tree in one pass.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +13,7 @@ from torch import Tensor
 
 from posteer.core.memory import free_cached, is_out_of_memory
 from posteer.core.shapes import Float, Int
-from posteer.models.conditioned import context_of
-from posteer.models.meter import Metered
-from posteer.models.protocol import SequenceModel
+from posteer.models.protocol import Can, Model
 from posteer.models.trees import prompt_tree_size, tree_size
 
 NODES_IN_ONE_PASS = 256
@@ -32,7 +29,7 @@ LEAVES_AT_ONCE = 2**20
 """Prompts x continuations that are enumerated together."""
 
 
-def read_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
+def read_prompts(model: Model, prompts: Int[Tensor, "B m"]) -> Any:
     """The state after each prompt."""
     state = model.start(len(prompts))
     for token in prompts.unbind(-1):
@@ -41,36 +38,33 @@ def read_prompts(model: SequenceModel, prompts: Int[Tensor, "B m"]) -> Any:
 
 
 def continuation_laws(
-    model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
+    model: Model, prompts: Int[Tensor, "B m"], horizon: int
 ) -> Float[Tensor, "B Y"]:
     """Log-probabilities of all continuations of each prompt, in float64.
 
     A transformer reads a prompt and the tree of its continuations in one pass; any other model is
     led through the tree level by level. Both read each node once.
     """
-    length, vocab = prompts.shape[1], model.space.vocab_size
-    inner = model.inner if isinstance(model, Metered) else model
+    length, vocab = prompts.shape[1], model.vocab_size
     n_nodes = tree_size(vocab, horizon)
-    in_one_pass = hasattr(inner, "continuation_log_probs") and n_nodes <= NODES_IN_ONE_PASS
+    in_one_pass = Can.READ_TREES in model.can and n_nodes <= NODES_IN_ONE_PASS
     if in_one_pass:
-        part = max(1, TOKENS_AT_ONCE // (len(context_of(model)) + length + n_nodes + 1))
+        part = max(1, TOKENS_AT_ONCE // (len(model.context) + length + n_nodes + 1))
     else:
         limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
         part = max(1, limit // vocab ** (horizon - 1))
     laws, at, part = [], 0, min(part, len(prompts))
     while at < len(prompts):
         some = prompts[at : at + part]
-        before = replace(model.queries) if isinstance(model, Metered) else None
         try:
-            if in_one_pass:
-                law = model.continuation_log_probs(some, horizon)  # type: ignore[attr-defined]
-            else:
-                law = laws_by_levels(model, read_prompts(model, some), len(some), horizon)
+            with model.attempt():
+                if in_one_pass:
+                    law = model.continuation_log_probs(some, horizon)
+                else:
+                    law = laws_by_levels(model, read_prompts(model, some), len(some), horizon)
         except RuntimeError as error:
             if part == 1 or not is_out_of_memory(error):
                 raise
-            if isinstance(model, Metered) and before is not None:
-                model.refund(before)
             part = (part + 1) // 2
             free_cached()
             continue
@@ -79,18 +73,14 @@ def continuation_laws(
     return torch.cat(laws)
 
 
-def shared_laws(
-    model: SequenceModel, prompts: Int[Tensor, "B m"], horizon: int
-) -> Float[Tensor, "B Y"]:
+def shared_laws(model: Model, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
     """As `continuation_laws`, what prompts begin with in common being read once."""
-    inner = model.inner if isinstance(model, Metered) else model
-    vocab = model.space.vocab_size
-    if hasattr(inner, "shared_log_probs"):
-        size = len(context_of(model)) + prompt_tree_size(prompts, vocab, horizon)
+    vocab = model.vocab_size
+    if Can.READ_TREES in model.can:
+        size = len(model.context) + prompt_tree_size(prompts, vocab, horizon)
         if size > NODES_OF_ONE_TREE:
             return continuation_laws(model, prompts, horizon)
-        law: Tensor = model.shared_log_probs(prompts, horizon)  # type: ignore[attr-defined]
-        return law.double().cpu()
+        return model.shared_log_probs(prompts, horizon).double().cpu()
     distinct, where = prompts.unique(dim=0, return_inverse=True)
     state, node = model.start(1), torch.zeros(len(distinct), dtype=torch.long)
     for tokens in distinct.unbind(-1):
@@ -104,11 +94,9 @@ def shared_laws(
     return torch.cat(laws)[where]
 
 
-def laws_by_levels(
-    model: SequenceModel, state: Any, n_prompts: int, horizon: int
-) -> Float[Tensor, "B Y"]:
+def laws_by_levels(model: Model, state: Any, n_prompts: int, horizon: int) -> Float[Tensor, "B Y"]:
     """Expand all continuations of all histories one level at a time, each node read once."""
-    vocab = model.space.vocab_size
+    vocab = model.vocab_size
     log_probability = state.log_probs
     for depth in range(1, horizon):
         n_nodes = n_prompts * vocab ** (depth - 1)
@@ -119,7 +107,7 @@ def laws_by_levels(
 
 
 def roll_out_from(
-    model: SequenceModel, state: Any, horizon: int, generator: torch.Generator
+    model: Model, state: Any, horizon: int, generator: torch.Generator
 ) -> Int[Tensor, "B N"]:
     """One continuation of each history, drawn."""
     law, tokens = state.log_probs, []

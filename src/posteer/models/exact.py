@@ -1,82 +1,82 @@
-"""The idealised Bayes-filtered transformer: the exact posterior predictive of a process."""
+"""The idealised Bayes-filtered transformer: the exact posterior predictive of a prior."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from posteer.core.shapes import Float, Int
-from posteer.families.markov.priors import Process, fingerprint
-from posteer.models.protocol import predict_by_advancing
-from posteer.tokens.contexts import ContextSpace
+from posteer.core.errors import InputError
+from posteer.core.limits import NUMBERS_IN_PASSING
+from posteer.core.shapes import Bool, Float, Int
+from posteer.families.protocol import Prior
+from posteer.families.registry import fingerprint, open_process
+from posteer.models.protocol import Can, Model
 
 
-@dataclass(frozen=True, eq=False)
-class ExactState:
-    """Sufficient statistics of a batch of histories; `read` counts tokens up to the order."""
+class ExactModel(Model):
+    """A model whose predictions are exact Bayes under `prior`, after `context` if there is one.
 
-    process: Process
-    counts: Float[Tensor, "B C V"]
-    contexts: Int[Tensor, "B"]
-    read: int
+    Exact Bayes after a context is exact Bayes under the posterior, started where the context ends:
+    it reads nothing. `base` is the model before that.
+    """
 
-    @property
-    def log_probs(self) -> Float[Tensor, "B V"]:
-        space = self.process.space
-        if self.read < space.order:  # the random first context of the process
-            uniform = self.counts.new_full((len(self.counts), space.vocab_size), space.vocab_size)
-            return -uniform.log()
-        return self.process.predictive(self.counts, self.contexts).log()
+    can = Can.EXACT
+    prior: Prior
 
-    def select(self, rows: Int[Tensor, "K"]) -> ExactState:
-        return ExactState(self.process, self.counts[rows], self.contexts[rows], self.read)
-
-
-class ExactModel:
-    """A SequenceModel whose predictions are exact Bayes under `process`."""
-
-    def __init__(self, process: Process, name: str = "exact") -> None:
-        self.process = process
-        self.name = name
-
-    max_length = None
+    def __init__(
+        self,
+        prior: Prior,
+        name: str = "exact",
+        base: ExactModel | None = None,
+        context: tuple[int, ...] = (),
+    ) -> None:
+        self.prior, self.name, self.context = prior, name, context
+        self.family, self.vocab_size = prior.family, prior.family.vocab_size
+        self._base = base
 
     @property
-    def space(self) -> ContextSpace:
-        return self.process.space
+    def base(self) -> Model:
+        return self._base or self
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint(self.process)
+        if self._base is None:
+            return fingerprint(self.prior)
+        return conditioned_fingerprint(self._base, self.context)
 
     def batch_invariant(self, n_tokens: int) -> bool:
         return True
 
     def batch_limit(self, n_tokens: int) -> int:
-        return max(1, 2**24 // (self.space.n_contexts * self.space.vocab_size))
+        return max(1, NUMBERS_IN_PASSING // self.vocab_size ** (self.order + 1))
 
-    def start(self, batch: int, capacity: int = 16) -> ExactState:
-        shape = (batch, self.space.n_contexts, self.space.vocab_size)
-        counts = torch.zeros(shape, dtype=torch.float64)
-        return ExactState(self.process, counts, torch.zeros(batch, dtype=torch.long), 0)
+    def start(self, batch: int, capacity: int = 16) -> Any:
+        return self.prior.start(batch)
 
-    def resume(self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]) -> ExactState:
-        """The state of any histories with these statistics, without reading them."""
-        return ExactState(self.process, counts, contexts, self.space.order)
-
-    def advance(
-        self, state: ExactState, tokens: Int[Tensor, "B"]
-    ) -> tuple[Float[Tensor, "B V"], ExactState]:
-        counts = state.counts
-        if state.read >= self.space.order:
-            counts = counts.clone()
-            counts[torch.arange(len(tokens)), state.contexts, tokens] += 1
-        contexts = self.space.next_context[state.contexts, tokens]
-        read = min(state.read + 1, self.space.order)
-        after = ExactState(self.process, counts, contexts, read)
+    def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
+        after = self.prior.observe(state, tokens)
         return after.log_probs, after
 
-    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        return predict_by_advancing(self, tokens)
+    def impossible(self, prompts: Int[Tensor, "K m"]) -> Bool[Tensor, "K"]:
+        return torch.isneginf(self.prior.evidence(prompts))
+
+    def conditioned(self, context: tuple[int, ...]) -> ExactModel:
+        try:
+            posterior = self.prior.after(context)
+        except InputError as error:
+            tokens = list(context)
+            raise InputError(f"the context {tokens} is impossible under {self.name}") from error
+        return ExactModel(posterior, self.name, self, context)
+
+
+def conditioned_fingerprint(base: Model, context: tuple[int, ...]) -> str:
+    """Names what a model computes after a context."""
+    return hashlib.sha256(f"{base.fingerprint} after {context}".encode()).hexdigest()
+
+
+def from_text(text: str, device: str = "cpu") -> ExactModel:
+    """`exact:urn`, `exact:markov(vocab=3,order=2)`, `exact:` and any other prior."""
+    return ExactModel(open_process(text.partition(":")[2]), name=text)

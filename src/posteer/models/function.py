@@ -6,6 +6,7 @@ What an API offers: no gradients, no internals, no cache. It is asked with whole
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import InputError, require
+from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.core.shapes import Float, Int
 from posteer.core.userfiles import object_from_file
-from posteer.families.markov.priors import Process
-from posteer.models.protocol import SequenceModel, predict_by_advancing
+from posteer.families.markov.family import MarkovFamily
+from posteer.families.protocol import Prior
+from posteer.models.protocol import Model
 from posteer.tokens.contexts import ContextSpace
 
 
@@ -33,15 +36,13 @@ class HistoryState:
         return HistoryState(self.tokens[rows], self.log_probs[rows])
 
 
-class FunctionModel:
+class FunctionModel(Model):
     """`predict(tokens[B, T]) -> probabilities[B, V]` of the next token, T from 0 on.
 
     `order` is that of the latent kernels one believes it filters. `fingerprint` tells banks apart;
     give one that changes when the model does. The meter counts new tokens, as if what was sent
     before were remembered. Each history is taken to be predicted alike in any batch.
     """
-
-    max_length = None
 
     def __init__(
         self,
@@ -50,21 +51,24 @@ class FunctionModel:
         vocab_size: int,
         order: int,
         name: str = "function",
-        process: Process | None = None,
+        prior: Prior | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        self.predict = predict
-        self.space = ContextSpace(vocab_size, order)
-        self.name = name
-        self.process = process
+        self.predict, self.name, self.prior = predict, name, prior
+        self.family = MarkovFamily(ContextSpace(vocab_size, order))
+        self.vocab_size = vocab_size
         facts = f"{name} {vocab_size} {order}"
-        self.fingerprint = fingerprint or hashlib.sha256(facts.encode()).hexdigest()
+        self._fingerprint = fingerprint or hashlib.sha256(facts.encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
 
     def batch_invariant(self, n_tokens: int) -> bool:
         return True
 
     def batch_limit(self, n_tokens: int) -> int:
-        return max(1, 2**22 // (n_tokens + 1))
+        return max(1, NUMBERS_AT_ONCE // (n_tokens + 1))
 
     def start(self, batch: int, capacity: int = 16) -> HistoryState:
         return self._ask(torch.zeros(batch, 0, dtype=torch.long))
@@ -85,7 +89,7 @@ class FunctionModel:
         except Exception as error:  # whatever the user's code raises is the user's input
             detail = str(error).splitlines()[0] if str(error) else ""
             raise InputError(f"{self.name} raised {type(error).__name__}: {detail}") from error
-        expected = (len(tokens), self.space.vocab_size)
+        expected = (len(tokens), self.vocab_size)
         require(
             tuple(answer.shape) == expected,
             f"{self.name} returned shape {tuple(answer.shape)}: expected {expected}",
@@ -101,31 +105,49 @@ class FunctionModel:
         return HistoryState(tokens, answer.log())
 
 
-class Adapted:
-    """A model that has `space`, `start` and `advance` and no more, with the rest filled in."""
+ABILITIES = (
+    "log_predictive",
+    "batch_invariant",
+    "batch_limit",
+    "continuation_log_probs",
+    "shared_log_probs",
+    "continuation_log_probs_of_rows",
+    "continuation_log_probs_of_embeddings",
+    "embeddings",
+)
+"""What an object may bring of its own; all but the first three only where its `can` says so."""
+
+
+class Adapted(Model):
+    """Any object with `vocab_size` (or a `space`), `start` and `advance`, the rest filled in.
+
+    What else a model may declare is taken where the object has it, under the same name.
+    """
 
     def __init__(self, model: Any, name: str, fingerprint: str | None = None) -> None:
-        for needed in ("space", "start", "advance"):
+        for needed in ("start", "advance"):
             require(hasattr(model, needed), f"{name} has no '{needed}': not a sequence model")
-        self.model = model
-        self.space: ContextSpace = model.space
-        self.name: str = getattr(model, "name", name)
-        self.process: Process | None = getattr(model, "process", None)
-        self.max_length: int | None = getattr(model, "max_length", None)
-        facts = f"{type(model).__qualname__} {self.name} {self.space}"
-        own = getattr(model, "fingerprint", None)
-        self.fingerprint: str = own or fingerprint or hashlib.sha256(facts.encode()).hexdigest()
+        said = getattr(model, "space", model)
+        require(hasattr(said, "vocab_size"), f"{name} has no 'vocab_size': not a sequence model")
+        self.model, self.vocab_size = model, int(said.vocab_size)
+        order = getattr(said, "order", None)
+        own = None if order is None else MarkovFamily(ContextSpace(self.vocab_size, order))
+        self.family = getattr(model, "family", own)
+        for attribute in ("prior", "max_length", "can", "device", *ABILITIES):
+            if hasattr(model, attribute):
+                setattr(self, attribute, getattr(model, attribute))
+        self.name = getattr(model, "name", name)
+        self._fingerprint: str | None = getattr(model, "fingerprint", fingerprint)
+        takes = inspect.signature(model.start).parameters
+        self._takes_capacity = len(takes) > 1
 
-    def batch_invariant(self, n_tokens: int) -> bool:
-        known = getattr(self.model, "batch_invariant", None)
-        return False if known is None else bool(known(n_tokens))
-
-    def batch_limit(self, n_tokens: int) -> int:
-        known = getattr(self.model, "batch_limit", None)
-        return 1024 if known is None else int(known(n_tokens))
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint or super().fingerprint
 
     def start(self, batch: int, capacity: int = 16) -> Any:
-        state = self.model.start(batch)
+        given = (batch, capacity) if self._takes_capacity else (batch,)
+        state = self.model.start(*given)
         require(
             hasattr(state, "log_probs"),
             f"{self.name}: the state that start returns has no log_probs",
@@ -136,26 +158,18 @@ class Adapted:
         answer: tuple[Tensor, Any] = self.model.advance(state, tokens)
         return answer
 
-    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        return predict_by_advancing(self, tokens)
 
-
-def complete(model: Any, name: str | None = None, fingerprint: str | None = None) -> Any:
-    """The model itself if it is a whole SequenceModel, else with defaults for what it lacks."""
-    if isinstance(model, SequenceModel):
-        return model
-    return Adapted(model, name or type(model).__name__, fingerprint)
-
-
-def from_file(text: str) -> Any:
-    """`./file.py:name`: a model with `space`, `start` and `advance`, or a function with
+def from_file(text: str, device: str = "cpu") -> Model:
+    """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
     `vocab_size` and `order` set on it. It is known by the file's content."""
     given = object_from_file(text)
     path, _, attribute = text.rpartition(":")
     content = Path(path).read_bytes() + attribute.encode()
     fingerprint = hashlib.sha256(content).hexdigest()
+    if isinstance(given, Model):
+        return given
     if hasattr(given, "advance"):
-        return complete(given, text, fingerprint)
+        return Adapted(given, text, fingerprint)
     require(
         callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",

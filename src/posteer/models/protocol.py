@@ -1,15 +1,40 @@
-"""The model boundary: what a sequence model offers, and the meter that counts what was asked."""
+"""The model boundary: what a sequence model offers, and what it declares it can do.
+
+Nothing but `vocab_size`, `start` and `advance` is needed of a model; `Model` has the rest as
+defaults. What goes beyond, it declares in `can`, and only then is it asked for it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Flag, auto
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from posteer.core.shapes import Float, Int
-from posteer.families.markov.priors import Process
+from posteer.core.shapes import Bool, Float, Int
+from posteer.families.protocol import Family, Prior
 from posteer.tokens.contexts import ContextSpace
+
+
+class Can(Flag):
+    """What a model can do beyond advancing.
+
+    READ_TREES: the law of all continuations of prompts in one pass, prompts sharing beginnings.
+    ONE_HOTS: that law as a differentiable function of one-hot rows. EMBED: of embeddings.
+    NARROW: keep a cache in half the bytes while it is rolled out.
+    EXACT: its predictions are exact Bayes under its `prior`.
+    """
+
+    NOTHING = 0
+    READ_TREES = auto()
+    ONE_HOTS = auto()
+    EMBED = auto()
+    NARROW = auto()
+    EXACT = auto()
 
 
 @runtime_checkable
@@ -24,52 +49,120 @@ class ModelState(Protocol):
         """The states of some rows, repeats allowed: how a tree of continuations forks."""
 
 
-@runtime_checkable
-class SequenceModel(Protocol):
-    """Anything that predicts the next token. PPT needs `start` and `advance` alone."""
+class Model:
+    """A sequence model, with defaults for all but `vocab_size`, `start` and `advance`.
 
-    @property
-    def name(self) -> str: ...
+    `family` is what its latents are believed to be, `prior` their law, `context` what it has read
+    before any prompt; None and empty where nothing is known. `max_length` is the most tokens a
+    history may have, None if any number. Banks know a model by its `fingerprint`: equal for models
+    that compute the same, and for them only.
+    """
 
-    @property
-    def space(self) -> ContextSpace:
-        """The vocabulary, and the Markov order of the latent kernels the model filters."""
-
-    @property
-    def process(self) -> Process | None:
-        """The prior the model filters, where it is known."""
+    name: str = "model"
+    vocab_size: int
+    family: Family | None = None
+    prior: Prior | None = None
+    max_length: int | None = None
+    can: Can = Can.NOTHING
+    context: tuple[int, ...] = ()
+    device: torch.device = torch.device("cpu")
+    narrow_cache: bool = False
 
     @property
     def fingerprint(self) -> str:
-        """Names the model by what it computes: equal for equal models only."""
+        facts = f"{type(self).__qualname__} {self.name} {self.vocab_size} {self.order}"
+        return hashlib.sha256(facts.encode()).hexdigest()
+
+    @property
+    def order(self) -> int:
+        """How many tokens must be read before a latent says anything; prompts are longer."""
+        return 0 if self.family is None else self.family.order
+
+    @property
+    def base(self) -> Model:
+        """The model that has read nothing yet."""
+        return self
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that every history is charged for before its own."""
+        return 0
 
     def batch_invariant(self, n_tokens: int) -> bool:
         """Whether a history of so many tokens gives the same bits in any batch it is read in."""
-
-    @property
-    def max_length(self) -> int | None:
-        """The most tokens a history may have; None if any number."""
+        return False
 
     def batch_limit(self, n_tokens: int) -> int:
         """How many histories of so many tokens should be held at once."""
-
-    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        """Row t is the log law of the next token after t tokens; row 0 is unconditional."""
+        return 1024
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         """The state of `batch` empty histories; `capacity` tokens are expected to follow."""
+        raise NotImplementedError
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         """Read one token per history."""
+        raise NotImplementedError
 
+    def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        """Row t is the log law of the next token after t tokens; row 0 is unconditional."""
+        state = self.start(len(tokens), tokens.shape[1])
+        laws = [state.log_probs]
+        for token in tokens.unbind(-1):
+            law, state = self.advance(state, token)
+            laws.append(law)
+        return torch.stack(laws, 1)
 
-def predict_by_advancing(
-    model: SequenceModel, tokens: Int[Tensor, "B T"]
-) -> Float[Tensor, "B T1 V"]:
-    """`log_predictive` of a model that can only advance."""
-    state = model.start(len(tokens), tokens.shape[1])
-    laws = [state.log_probs]
-    for token in tokens.unbind(-1):
-        law, state = model.advance(state, token)
-        laws.append(law)
-    return torch.stack(laws, 1)
+    def continuation_log_probs(
+        self, prompts: Int[Tensor, "B m"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Every continuation of every prompt, each prompt read once (`READ_TREES`)."""
+        raise NotImplementedError
+
+    def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
+        """The same; what prompts begin with in common is read once (`READ_TREES`)."""
+        raise NotImplementedError
+
+    def continuation_log_probs_of_rows(
+        self, rows: Float[Tensor, "B m V"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Differentiable in `rows`, which are one-hot for hard prompts (`ONE_HOTS`)."""
+        raise NotImplementedError
+
+    def continuation_log_probs_of_embeddings(
+        self, embedded: Float[Tensor, "B m W"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Differentiable in the embeddings of the prompt's tokens (`EMBED`)."""
+        raise NotImplementedError
+
+    def embeddings(self) -> Float[Tensor, "V W"]:
+        """What each token is read as (`EMBED`)."""
+        raise NotImplementedError
+
+    def impossible(self, prompts: Int[Tensor, "K m"]) -> Bool[Tensor, "K"]:
+        """Prompts after which there is no prediction; a network predicts after anything."""
+        return torch.zeros(len(prompts), dtype=torch.bool)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is asked inside and fails for want of memory is asked again: it is not counted."""
+        yield
+
+    def conditioned(self, context: tuple[int, ...]) -> Model | None:
+        """This model after a context, where it has a way of its own to read one."""
+        return None
+
+    def to(self, device: str) -> Self:
+        """Move the model, if it can be moved."""
+        return self
+
+    def after_context(self, prompts: Int[Tensor, "B m"]) -> Int[Tensor, "B n"]:
+        """Whole histories: what the model has read, then each prompt."""
+        if not self.context:
+            return prompts
+        read = torch.tensor(self.context, dtype=prompts.dtype, device=prompts.device)
+        return torch.cat([read.expand(len(prompts), -1), prompts], 1)
+
+    def last_contexts(self, order: int, prompts: Int[Tensor, "B m"]) -> Int[Tensor, "B"]:
+        """The last tokens that a goal reads, of what the model had read before if need be."""
+        return ContextSpace(self.vocab_size, order).suffix(self.after_context(prompts))

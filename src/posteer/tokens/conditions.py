@@ -1,6 +1,6 @@
 """Which prompts may be used: tokens by position, fixed ends, banned n-grams, bounds, a predicate.
 
-As text, conditions are separated by semicolons:
+As text, in the language of specifications, conditions are separated by semicolons:
 
     first=0;last=1;ban=11,000;count(1)<=10;position(3)=0|1
 
@@ -19,10 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core.errors import require
 from posteer.core.shapes import Bool, Int
+from posteer.core.spec import integer, parse_conditions
 from posteer.tokens.contexts import ContextSpace
+from posteer.tokens.vocabularies import Vocabulary
 
+KINDS = ("first", "last", "ban", "count", "position")
 EXAMPLE = "first=0;last=1;ban=11,000;count(1)<=10;position(3)=0|1"
 
 
@@ -207,11 +210,6 @@ def open_allowed(given: Any, vocab_size: int) -> AllowedPrompts | None:
     return AllowedPrompts(vocab_size=vocab_size, predicate=given)
 
 
-_CONDITION = re.compile(
-    r"^(first|last|ban|count|position)\s*(?:\(\s*(-?\d+)\s*\))?\s*(<=|>=|=)(.+)$"
-)
-
-
 def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
     """The text form, as in the module's first lines.
 
@@ -222,41 +220,42 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
     banned: list[tuple[int, ...]] = []
     positions: list[tuple[int, tuple[int, ...]]] = []
     bounds: dict[int, tuple[int, int | None]] = {}
-    for part in (part.strip() for part in text.split(";")):
-        if not part:
-            continue
-        match = _CONDITION.match(part)
-        if match is None:
-            raise InputError(f"allowed prompts: cannot read '{part}', expected such as {EXAMPLE}")
-        kind, number, relation, value = match.groups()
+    for condition in parse_conditions(text):
+        kind, relation, what = condition.spec.name, condition.relation, condition.text
+        said = f"allowed prompts: '{what}'"
+        require(kind in KINDS, f"{said}: expected such as {EXAMPLE}")
         numbered = kind in ("count", "position")
+        number = condition.spec.arguments
         require(
-            (number is not None) == numbered,
-            f"allowed prompts: '{part}': expected {kind}{'(number)' if numbered else ''}=...",
+            len(number) == numbered and not condition.spec.keywords,
+            f"{said}: expected {kind}{'(number)' if numbered else ''}=...",
         )
+        at = integer(number[0], said) if numbered else 0
         require(
             relation == "=" or kind == "count",
-            f"allowed prompts: '{part}': only counts are compared, expected {kind}=...",
+            f"{said}: only counts are compared, expected {kind}=...",
         )
         if kind == "count":
-            require(value.strip().isdigit(), f"allowed prompts: '{part}': expected a whole number")
-            least, most = bounds.get(int(number), (0, None))
+            require(condition.value.isdigit(), f"{said}: expected a whole number")
+            least, most = bounds.get(at, (0, None))
+            wanted = int(condition.value)
             if relation != "<=":
-                least = max(least, int(value))
+                least = max(least, wanted)
             if relation != ">=":
-                most = int(value) if most is None else min(most, int(value))
-            bounds[int(number)] = (least, most)
+                most = wanted if most is None else min(most, wanted)
+            bounds[at] = (least, most)
             continue
-        grams = [_gram(gram, part, vocab_size) for gram in re.split(r"[,|]", value)]
+        grams = [
+            Vocabulary(vocab_size).parse(gram, said, ".")
+            for gram in re.split(r"[,|]", condition.value)
+        ]
         if kind == "ban":
             banned += grams
         elif kind == "position":
-            require(
-                all(len(gram) == 1 for gram in grams), f"allowed prompts: '{part}': expected tokens"
-            )
-            positions.append((int(number), tuple(gram[0] for gram in grams)))
+            require(all(len(gram) == 1 for gram in grams), f"{said}: expected tokens")
+            positions.append((at, tuple(gram[0] for gram in grams)))
         else:
-            require(len(grams) == 1, f"allowed prompts: '{part}': expected one row of tokens")
+            require(len(grams) == 1, f"{said}: expected one row of tokens")
             require(not ends[kind], f"allowed prompts: '{kind}' is given twice")
             ends[kind] = grams[0]
     return AllowedPrompts(
@@ -267,14 +266,3 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
         positions=tuple(positions),
         bounds=tuple((token, least, most) for token, (least, most) in bounds.items()),
     )
-
-
-def _gram(text: str, part: str, vocab_size: int) -> tuple[int, ...]:
-    """`011`, or `12.0.3` where a token has two digits."""
-    text = text.strip()
-    symbols = text.split(".") if "." in text or vocab_size > 10 else list(text)
-    require(
-        bool(symbols) and all(symbol.isascii() and symbol.isdigit() for symbol in symbols),
-        f"allowed prompts: '{part}': '{text}' is not a row of tokens",
-    )
-    return tuple(int(symbol) for symbol in symbols)

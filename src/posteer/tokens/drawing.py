@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import InputError, require
+from posteer.core.limits import LISTED_PROMPTS
 from posteer.core.shapes import Bool, Float, Int
 from posteer.tokens.conditions import AllowedPrompts
 from posteer.tokens.contexts import ContextSpace
-
-LISTED_PROMPTS = 2**16
-"""Prompts up to which all are listed to draw from the allowed ones."""
 
 MOST_CONTEXTS = 4096
 """Contexts that banned n-grams may need; longer ones are left to mending."""

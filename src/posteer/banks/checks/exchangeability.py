@@ -19,7 +19,8 @@ from posteer.banks.checks.statistics import Interval, mean_interval
 from posteer.banks.checks.tracing import trace
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Int
-from posteer.models.protocol import SequenceModel
+from posteer.families.markov.family import markov_space
+from posteer.models.protocol import Model
 from posteer.tokens.contexts import ContextSpace
 
 TOKENS_AT_ONCE = 2**16
@@ -63,8 +64,9 @@ class ExchangeabilityCheck:
 
 
 def check_exchangeability(
-    model: SequenceModel, *, rollouts: int, length: int, seed: int, swaps: int = 8
+    model: Model, *, rollouts: int, length: int, seed: int, swaps: int = 8
 ) -> ExchangeabilityCheck:
+    space = markov_space(model.family, "swapping blocks")
     generator, stream = torch_stream(seed, "swap-check"), numpy_stream(seed, "swap-check")
     differences, variations, moved, done = [], [], 0, 0
     size = max(1, min(model.batch_limit(length), TOKENS_AT_ONCE // length))
@@ -73,7 +75,7 @@ def check_exchangeability(
         n = min(size, rollouts - start)
         empty = torch.zeros(n, 0, dtype=torch.long)
         own = trace(model, empty, length, generator).tokens
-        pairs = [swap_blocks(model.space, row, stream, swaps) for row in own]
+        pairs = [swap_blocks(space, row, stream, swaps) for row in own]
         swapped = torch.stack([row for row, _ in pairs])
         changed = (swapped != own).any(1)
         done += sum(count for _, count in pairs)

@@ -22,7 +22,9 @@ from posteer.banks.checks.statistics import Interval, holm, normal_tail
 from posteer.banks.checks.tracing import Trace, trace
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Bool, Float, Int
-from posteer.models.protocol import SequenceModel
+from posteer.families.markov.family import markov_space
+from posteer.models.protocol import Model
+from posteer.tokens.contexts import ContextSpace
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ class MartingaleCheck:
 
 
 def check_martingale(
-    model: SequenceModel, *, rollouts: int, length: int, seed: int, independent_rows: bool
+    model: Model, *, rollouts: int, length: int, seed: int, independent_rows: bool
 ) -> MartingaleCheck:
     """`independent_rows`: whether a step from one context tells nothing about another's row."""
-    space = model.space
+    space = markov_space(model.family, "the martingale check")
     generator = torch_stream(seed, "martingale-check")
     laws: list[list[Tensor]] = [[] for _ in range(space.n_contexts)]
     for n in _parts(rollouts, model.batch_limit(length + space.order) // 2):
@@ -65,7 +67,9 @@ def check_martingale(
         traced = trace(model, empty, length, generator)
         contexts = space.contexts_of(traced.tokens)
         for context in range(space.n_contexts):
-            laws[context].append(_at_visits(model, traced, contexts, context, independent_rows))
+            laws[context].append(
+                _at_visits(model, space, traced, contexts, context, independent_rows)
+            )
     drifts = [
         drift
         for context in range(space.n_contexts)
@@ -80,17 +84,22 @@ def _parts(total: int, size: int) -> list[int]:
 
 
 def _at_visits(
-    model: SequenceModel, traced: Trace, contexts: Int[Tensor, "B n"], context: int, lead: bool
+    model: Model,
+    space: ContextSpace,
+    traced: Trace,
+    contexts: Int[Tensor, "B n"],
+    context: int,
+    lead: bool,
 ) -> Float[Tensor, "B S V"]:
     """The law at visit 1, 2, 4, .. to a context; nan from the first visit that never came on.
 
     With `lead` the first missing visit of a rollout is that at its end.
     """
-    space, (n, length) = model.space, traced.tokens.shape
+    n, length = traced.tokens.shape
     visited = contexts[:, :-1] == context  # before each token from the order-th on
     nth = visited.cumsum(1) * visited
     nowhere = torch.full_like(traced.laws[:, 0], math.nan)
-    at_end = _led_to(model, traced, contexts[:, -1], context) if lead else nowhere
+    at_end = _led_to(model, space, traced, contexts[:, -1], context) if lead else nowhere
     stops = []
     filled = torch.zeros(n, dtype=torch.bool)
     for visit in (2**i for i in range(length.bit_length())):
@@ -105,14 +114,14 @@ def _at_visits(
 
 
 def _led_to(
-    model: SequenceModel, traced: Trace, last: Int[Tensor, "B"], context: int
+    model: Model, space: ContextSpace, traced: Trace, last: Int[Tensor, "B"], context: int
 ) -> Float[Tensor, "B V"]:
     """The law on arrival at a context from the end of each rollout.
 
     A rollout that arrives early is not led on: a step from the context would be an observation of
     the very row that is asked for.
     """
-    space, n = model.space, len(last)
+    n = len(last)
     state = traced.state.select(torch.arange(n))
     law = state.log_probs.double().exp().cpu()
     arrived = last == context

@@ -15,9 +15,9 @@ from posteer.banks.checks.statistics import holm, uniformity
 from posteer.banks.checks.tracing import trace
 from posteer.core.progress import Progress
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.families.markov.priors import Process, sample_sequences
-from posteer.models.protocol import SequenceModel
-from posteer.tokens.contexts import count_transitions
+from posteer.families.markov.family import MarkovFamily, markov_space
+from posteer.families.protocol import Prior
+from posteer.models.protocol import Model
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class RankCheck:
 
 
 def check_ranks(
-    model: SequenceModel,
-    process: Process,
+    model: Model,
+    prior: Prior,
     *,
     simulations: int,
     draws: int,
@@ -45,11 +45,11 @@ def check_ranks(
     progress: Progress | None = None,
 ) -> RankCheck:
     """`draws + 1` should be a multiple of 8, the number of bins."""
-    space = model.space
+    space = markov_space(model.family, "calibration")
+    family = MarkovFamily(space)
     generator = torch_stream(seed, "rank-check")
-    truth, _ = sample_sequences(
-        process, simulations, observed + future, numpy_stream(seed, "rank-check"), generator
-    )
+    latents = prior.sample(simulations, numpy_stream(seed, "rank-check"))
+    truth = latents.roll_out(observed + future, generator)
     counted = []
     at_once = max(1, model.batch_limit(observed + future) // draws)
     for start in range(0, simulations, at_once):
@@ -60,9 +60,9 @@ def check_ranks(
         joined = torch.cat(
             [some[:, observed - space.order :].repeat_interleave(draws, 0), rolled], 1
         )
-        counted.append(count_transitions(space, joined).unflatten(0, (len(some), draws)))
+        counted.append(family.count(joined).unflatten(0, (len(some), draws)))
     own = torch.cat(counted)
-    true = count_transitions(space, truth[:, observed - space.order :])[:, None]
+    true = family.count(truth[:, observed - space.order :])[:, None]
     ties = torch.rand(own.shape, dtype=torch.float64, generator=generator)
     mine = torch.rand(true.shape, dtype=torch.float64, generator=generator)
     below = (own < true) | ((own == true) & (ties < mine))

@@ -10,9 +10,8 @@ from torch import Tensor
 from posteer.banks.drawn import LatentBank
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float, Int
-from posteer.families.markov.kernels import sample_chains
-from posteer.families.markov.priors import Process
-from posteer.tokens.contexts import count_transitions
+from posteer.families.markov.family import kernels_of
+from posteer.families.protocol import Prior
 
 PRIOR_DRAWS = 20_000
 ROWS_AT_ONCE = 2**23
@@ -32,31 +31,25 @@ class Reference:
         return self.counts[self.length]
 
 
-def reference(process: Process, bank: LatentBank, seed: int) -> Reference:
+def reference(prior: Prior, bank: LatentBank, seed: int) -> Reference:
     """Exact latents, conditioned on what the bank is conditioned on, and their rollouts."""
-    origin, space = bank.origin, bank.space
-    context = torch.tensor(origin.context, dtype=torch.long)
-    if len(context) > space.order:
-        process = process.posterior(count_transitions(space, context))
-    length = origin.rollout_length or 0
+    context, family = bank.origin.context, bank.markov.family
+    posterior = prior.after(context)
+    length = bank.origin.rollout_length or 0
     counts: dict[int, list[Tensor]] = {at: [] for at in [*bank.snapshots, length]}
     stream, generator = numpy_stream(seed, "reference-bank"), torch_stream(seed, "reference-bank")
-    # a rollout goes on from the last tokens observed; what is missing of a context is uniform
-    known = context[max(0, len(context) - space.order) :]
-    missing = space.order - len(known)
+    # a rollout goes on from the last tokens observed
+    known = torch.tensor(context[-family.order :] if family.order else (), dtype=torch.long)
     left = 2 * len(bank)
     while left > 0:
-        n = min(left, max(1, ROWS_AT_ONCE // (length * space.n_contexts)))
+        n = min(left, max(1, ROWS_AT_ONCE // (length * family.space.n_contexts)))
         left -= n
-        kernels = process.sample_kernels(n, stream)
-        drawn = torch.randint(space.vocab_size, (n, missing), generator=generator)
-        start = torch.cat([known.expand(n, -1), drawn], 1)
-        chain = sample_chains(space, kernels, space.encode(start), length - missing, generator)
-        tokens = torch.cat([start, chain], 1)
+        rolled = posterior.sample(n, stream).roll_out(length, generator, context)
+        tokens = torch.cat([known.expand(n, -1), rolled], 1)
         for at, parts in counts.items():
-            parts.append(count_transitions(space, tokens[:, : len(known) + at]).int())
+            parts.append(family.count(tokens[:, : len(known) + at]).int())
     return Reference(
-        process.sample_kernels(PRIOR_DRAWS, stream),
+        kernels_of(posterior.sample(PRIOR_DRAWS, stream)),
         {at: torch.cat(parts) for at, parts in counts.items()},
         length,
     )

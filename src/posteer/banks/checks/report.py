@@ -19,8 +19,7 @@ from posteer.banks.checks.statistics import holm
 from posteer.banks.drawn import LatentBank
 from posteer.core.errors import require
 from posteer.core.progress import Progress
-from posteer.families.markov.priors import DirichletRows
-from posteer.models.protocol import SequenceModel
+from posteer.models.protocol import Model
 
 ALARM = 0.01
 """Chance that a model that *is* a Bayes filter is told it is not, over all checks together."""
@@ -97,23 +96,31 @@ class FilterReport:
 
 
 def check_filter(
-    model: SequenceModel,
+    model: Model,
     bank: LatentBank,
     settings: CheckSettings | None = None,
     progress: Progress | None = None,
 ) -> FilterReport:
-    """Run every check that applies to this model and its bank."""
+    """Run every check that applies to this model and its bank.
+
+    >>> from posteer.banks import sample
+    >>> from posteer.models import open_model
+    >>> coin = open_model("exact:beta-bernoulli")
+    >>> bank = sample(coin, rollouts=64, length=64)
+    >>> sorted(check_filter(coin, bank, CheckSettings(effort=0.1)).p_values)
+    ['martingale', 'prior', 'ranks']
+    """
     given = settings or CheckSettings()
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
     require(
         bank.origin.fingerprint == model.fingerprint,
         f"the bank was drawn from {bank.origin.model}, not from {model.name}: nothing to compare",
     )
-    process, seed = model.process, given.seed
+    prior_law, seed = model.prior, given.seed
     longest = model.max_length
-    length = given.length if longest is None else min(given.length, longest - model.space.order)
+    length = given.length if longest is None else min(given.length, longest - model.order)
     require(
-        length > 2 * model.space.order + 8,
+        length > 2 * model.order + 8,
         f"{model.name} reads too few tokens ({longest}) to be checked",
     )
 
@@ -122,7 +129,7 @@ def check_filter(
             progress(what, step, 5)
 
     say("checking the prior", 0)
-    exact = None if process is None else reference(process, bank, seed)
+    exact = None if prior_law is None else reference(prior_law, bank, seed)
     prior = None if exact is None else check_prior(bank, exact)
     convergence = check_convergence(bank, exact, seed)
     say("checking the martingale", 1)
@@ -131,17 +138,17 @@ def check_filter(
         rollouts=given.rollouts,
         length=length,
         seed=seed,
-        independent_rows=isinstance(process, DirichletRows),
+        independent_rows=bool(getattr(prior_law, "independent_rows", False)),
     )
     say("swapping blocks", 2)
     swaps = check_exchangeability(model, rollouts=given.rollouts, length=length, seed=seed)
     ranks = None
-    if process is not None:
+    if prior_law is not None:
         say("simulating calibration", 3)
-        observed = max(given.observed, model.space.order)
+        observed = max(given.observed, model.order)
         ranks = check_ranks(
             model,
-            process,
+            prior_law,
             simulations=given.simulations,
             draws=given.draws,
             observed=observed,
@@ -151,7 +158,7 @@ def check_filter(
     say("done", 5)
     return FilterReport(
         model=model.name,
-        order=model.space.order,
+        order=model.order,
         prior=prior,
         ranks=ranks,
         martingale=martingale,

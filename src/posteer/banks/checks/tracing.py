@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posteer.core.errors import require
 from posteer.core.shapes import Float, Int
-from posteer.models.protocol import SequenceModel
+from posteer.models.protocol import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Trace:
 
 
 def trace(
-    model: SequenceModel,
+    model: Model,
     observed: Int[Tensor, "B n"],
     length: int,
     generator: torch.Generator,

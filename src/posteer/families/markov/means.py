@@ -6,15 +6,16 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import require
+from posteer.core.limits import ENUMERABLE_MEANS, NUMBERS_AT_ONCE, NUMBERS_IN_PASSING
 from posteer.core.shapes import Float
-from posteer.goals.protocol import ENUMERABLE_CONTINUATIONS, FiniteStateForm, Utility
+from posteer.goals.protocol import FiniteStateForm, Utility
 from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities
 
 
 def has_exact_mean(utility: Utility, vocab_size: int, horizon: int) -> bool:
     """Whether `utility_of_kernels` can be computed, by automaton or by enumeration."""
     form = utility.finite_state(vocab_size, horizon)
-    return form is not None or vocab_size**horizon <= ENUMERABLE_CONTINUATIONS
+    return form is not None or vocab_size**horizon <= ENUMERABLE_MEANS
 
 
 def utility_of_kernels(
@@ -30,7 +31,7 @@ def utility_of_kernels(
     )
     form = utility.finite_state(space.vocab_size, horizon)
     if form is not None:
-        part = max(1, 2**24 // (space.n_contexts * space.vocab_size * len(form.final)))
+        part = max(1, NUMBERS_IN_PASSING // (space.n_contexts * space.vocab_size * len(form.final)))
         return torch.cat(
             [
                 _mean_by_states(form, utility.order, space, some, horizon)
@@ -38,7 +39,7 @@ def utility_of_kernels(
             ]
         )
     require(
-        space.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS,
+        space.vocab_size**horizon <= ENUMERABLE_MEANS,
         f"{utility.name} has no exact mean at horizon {horizon}: "
         f"{space.vocab_size}**{horizon} continuations are too many to enumerate",
     )
@@ -83,6 +84,6 @@ def _mean_by_enumeration(
     return torch.cat(
         [
             (continuation_log_probabilities(space, part, continuations).exp() * values).sum(-1)
-            for part in kernels.split(max(1, 2**22 // values.numel()))
+            for part in kernels.split(max(1, NUMBERS_AT_ONCE // values.numel()))
         ]
     )

@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from posteer.core.limits import ENUMERABLE_CLASSES
 from posteer.core.shapes import Bool, Int
-from posteer.methods.protocol import Problem, begins_as
 from posteer.tokens.conditions import AllowedPrompts
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
-
-ENUMERABLE_CLASSES = 50_000
 
 MOST_EDGES = 128
 """Edges of the de Bruijn graph up to which its cycles are the moves; past it, tokens are."""
@@ -142,7 +140,8 @@ def _projected(space: ContextSpace, n_classes: int, step: int, steps: int) -> fl
 class ClassProblem:
     """Prompts of `length` for a model of `space`; the goal reads `goal_order` tokens of them.
 
-    `context` is what the model has read before, of which only the `head` matters here.
+    `context` is what the model has read before, of which only the `head` matters here: a prompt
+    with its head in front is a walk over contexts as any other, whose beginning is given.
     """
 
     space: ContextSpace
@@ -150,16 +149,6 @@ class ClassProblem:
     goal_order: int = 0
     allowed: AllowedPrompts | None = None
     context: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, problem: Problem) -> ClassProblem:
-        return cls(
-            problem.model.space,
-            problem.length,
-            problem.utility.order,
-            problem.allowed,
-            problem.context,
-        )
 
     @property
     def order(self) -> int:
@@ -169,6 +158,19 @@ class ClassProblem:
     def head(self) -> tuple[int, ...]:
         """As much of the context as the latents or the goal can look back to."""
         return self.context[-self.order :] if self.order else ()
+
+    @property
+    def steps(self) -> int:
+        """Transitions of a prompt with its head, past the first context: the n of eq. W."""
+        return len(self.head) + self.length - self.order
+
+    @property
+    def first_contexts(self) -> Bool[Tensor, "C"] | None:
+        """The first contexts that the head and what is allowed leave; None if all."""
+        if not self.head and self.allowed is None:
+            return None
+        space = ContextSpace(self.space.vocab_size, self.order)
+        return begins_as(space, self.head, self.length, self.allowed)
 
     @property
     def ends(self) -> ContextSpace:
@@ -240,3 +242,21 @@ class ClassProblem:
         if self.allowed is None:
             return torch.ones(self.length, self.space.vocab_size, dtype=torch.bool)
         return self.allowed.token_mask(self.length)
+
+
+def begins_as(
+    space: ContextSpace,
+    head: tuple[int, ...],
+    length: int,
+    allowed: AllowedPrompts | None = None,
+) -> Bool[Tensor, "C"]:
+    """First contexts that begin with the head and go on with tokens allowed in their places."""
+    tokens = space.decode(torch.arange(space.n_contexts))
+    good = torch.ones(space.n_contexts, dtype=torch.bool)
+    for place, token in enumerate(head):
+        good &= tokens[:, place] == token
+    if allowed is not None:
+        mask = allowed.token_mask(length)
+        for place in range(len(head), space.order):
+            good &= mask[place - len(head)][tokens[:, place]]
+    return good

@@ -10,62 +10,50 @@ is the best local optimum met from the snapped prompts of a geometric ascent and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank
+from posteer.banks.reweighed import Bank
 from posteer.banks.rollouts import DrawPlan
 from posteer.core.errors import require
 from posteer.core.progress import Progress, phase
 from posteer.core.shapes import Int
 from posteer.core.spec import Spec, integer
-from posteer.families.markov.prompt_classes import ClassProblem, PromptClasses, with_head
-from posteer.families.markov.walks import every_walk
-from posteer.methods.answers import Answer
-from posteer.methods.classes.search import (
+from posteer.families.markov.prompt_classes import PromptClasses
+from posteer.methods.answers import Answer, Certificate, EstimatorChoice
+from posteer.methods.classes.candidates import candidates_of
+from posteer.methods.climbing.search import (
     BestClasses,
     SearchSettings,
     random_prompts,
     search_classes,
 )
+from posteer.methods.forecasting import work_of_one_run
 from posteer.methods.latent_source import (
     Banks,
-    BankSource,
+    bank_key,
+    banks_of,
     draw_plan,
     draw_settings,
-    require_exact_mean,
+    require_room,
 )
 from posteer.methods.ppt.ascent import AscentSettings
-from posteer.methods.ppt.method import Optimised, PosteriorPrefixTuning
+from posteer.methods.ppt.batches import Optimised, ascend_all
 from posteer.methods.ppt.snap import propose
-from posteer.methods.protocol import Problem
-from posteer.methods.scorers import (
-    ESTIMATORS,
-    Chosen,
-    Estimators,
-    HardPromptPosterior,
-    PosteriorScorer,
-)
-from posteer.methods.scorers.posterior import FoldedPrompts
+from posteer.methods.protocol import LatentsFrom, Needs, Problem, Work
+from posteer.methods.scorers.choice import Estimators, PosteriorScorer
+from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import score_classes
+from posteer.methods.scorers.registry import SCORERS
 from posteer.models.meter import QueryCount
-from posteer.tokens.contexts import count_transitions
 
 PROBES = 16
 """Random prompts on which estimators are tried before one is chosen."""
 
 SNAPPED_STARTS = 4
 """How many snapped prompts of an ascent a local search starts from."""
-
-NEAR = 5.0
-"""Standard errors behind the best up to which a class is worth asking the model about."""
-
-MOST_ALIKE = 1000
-"""Prompts of one class that are looked through for allowed ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,82 +66,81 @@ class ClassSearch:
 
     analytic: bool
     draw: DrawPlan = field(default_factory=DrawPlan)
-    bank: LatentBank | None = None
-    allow_mismatch: bool = False
     estimator: str = "auto"
     search: SearchSettings = field(default_factory=SearchSettings)
     ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))
 
-    def with_candidates(self, n: int) -> ClassSearch:
-        """The same, with at least so many candidates in its answers."""
-        return replace(self, search=replace(self.search, keep=max(n, self.search.keep)))
-
     @property
-    def latents(self) -> BankSource:
-        """Where this method's latents come from."""
-        return BankSource(
-            analytic=self.analytic,
+    def needs(self) -> Needs:
+        return Needs(
+            latents=LatentsFrom.PRIOR if self.analytic else LatentsFrom.ROLLOUTS,
             draw=self.draw,
-            bank=self.bank,
-            allow_mismatch=self.allow_mismatch,
+            bank=not self.analytic,
+            expected_utility=True,
+            exact_means=True,
+            counts=True,
+            tilts=True,
+            candidates=True,
+            device=True,
         )
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        def of_size(n_latents: int) -> ClassSearch:
+            return replace(self, analytic=True, draw=replace(self.draw, n_samples=n_latents))
+
+        return work_of_one_run(problem, self.draw.n_samples, of_size)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems share banks, enumerations and, where they climb, one batch of ascents."""
-        require(
-            len({id(problem.model) for problem in problems}) == 1,
-            "problems of one batch must share their model",
-        )
         for problem in problems:
-            self.latents.require_room(problem, "classes-analytic")
-            require_exact_mean(problem)
-        with phase("bank"):
-            banks = self.latents.banks(problems, progress)
+            require_room(self.needs, problem, str(problem.request.method))
+        settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
+        banks = banks_of(self.needs, problems, progress)
         known: dict[int, Estimators] = {}
         before = replace(problems[0].model.queries)
-        asked = [ClassProblem.of(problem) for problem in problems]
-        enumerated: dict[tuple[int, int], PromptClasses | None] = {}
-        for one in asked:
-            key = (one.length, one.ends.order)
-            if key not in enumerated:
-                enumerated[key] = one.enumerate(self.search.limit)
+        enumerated: dict[int, PromptClasses | None] = {}
+        for problem in problems:
+            order = problem.markov.ends.order
+            if order not in enumerated:
+                enumerated[order] = problem.markov.enumerate(settings.limit)
         climbing = [
             index
-            for index, one in enumerate(asked)
-            if enumerated[one.length, one.ends.order] is None
-            and not one.few_prompts(self.search.limit)
+            for index, problem in enumerate(problems)
+            if enumerated[problem.markov.ends.order] is None
+            and not problem.markov.few_prompts(settings.limit)
         ]
         starts = self._starts(problems, climbing, banks, progress)
         found = []
-        for index, (problem, one) in enumerate(zip(problems, asked, strict=True)):
-            bank, held_out = banks[self.latents.key(problem)]
+        for index, problem in enumerate(problems):
+            asked = problem.markov
+            bank, held_out = banks[bank_key(self.needs, problem)]
             estimators = known.setdefault(id(bank), Estimators(bank))
             if progress is not None:
                 progress("choosing an estimator", index, len(problems))
             with phase("estimator"):
-                chosen = self._chosen(estimators, problem, one)
-                quick = estimators.to_search_with(chosen.name)
-                scorer = _scorer(estimators, quick, problem, one)
+                chosen = self._chosen(estimators, problem)
+                careful = estimators.named(chosen.name)
+                scorer = _scorer(estimators, careful.for_search(), problem)
             with phase("classes"):
                 best = search_classes(
-                    one,
+                    asked,
                     scorer,
-                    replace(self.search, limit=0) if index in climbing else self.search,
+                    replace(settings, limit=0) if index in climbing else settings,
                     problem.seed,
                     starts.get(index),
-                    enumerated[one.length, one.ends.order],
+                    enumerated[asked.ends.order],
                     progress,
                 )
                 if progress is not None:
                     progress("errors of the best", index, len(problems))
-                careful = estimators.named(chosen.name)
-                best = _with_errors(best, _scorer(estimators, careful, problem, one))
+                best = _with_errors(best, _scorer(estimators, careful, problem))
             other = None
             if held_out is not None:
                 others = known.setdefault(id(held_out), Estimators(held_out))
-                other = _scorer(others, others.named(chosen.name), problem, one)
+                other = _scorer(others, others.named(chosen.name), problem)
+            certificate = _certificate(best, careful)
             shape = estimators.shape_of(best.counts[0])
-            found.append((problem, bank, best, other, chosen, shape))
+            found.append((problem, bank, best, other, chosen, certificate, shape))
             if progress is not None:
                 progress("searching classes", index + 1, len(problems))
         queries = problems[0].model.queries.since(before)
@@ -169,23 +156,24 @@ class ClassSearch:
         """The best snapped prompts of a geometric ascent, for the problems that climb."""
         if not climbing:
             return {}
-        ascents = PosteriorPrefixTuning(
-            analytic=self.analytic,
+        ascents = ascend_all(
+            [problems[index] for index in climbing],
+            self.needs,
+            self.ascent,
+            "geometric",
             exact_means=True,
-            draw=self.draw,
-            bank=self.bank,
-            allow_mismatch=self.allow_mismatch,
-            ascent=self.ascent,
-            tilt="geometric",
-        ).optimise([problems[index] for index in climbing], progress, banks)
+            progress=progress,
+            banks=banks,
+        )
         return {
             index: _best_snapped(solution)
             for index, solution in zip(climbing, ascents, strict=True)
         }
 
-    def _chosen(self, estimators: Estimators, problem: Problem, asked: ClassProblem) -> Chosen:
+    def _chosen(self, estimators: Estimators, problem: Problem) -> EstimatorChoice:
         if self.estimator != "auto":
-            return Chosen(self.estimator, "as asked")
+            return EstimatorChoice(self.estimator, asked=True)
+        asked = problem.markov
         asked.mask()  # refuses what cannot be satisfied
         counts, _, last = asked.describe(random_prompts(asked, PROBES, problem.seed))
         probes = FoldedPrompts(asked.ends, estimators.with_observed(counts), last)
@@ -193,24 +181,20 @@ class ClassSearch:
 
 
 def _best_snapped(solution: Optimised) -> Int[Tensor, "R m"]:
-    space, bank = solution.space, solution.bank
-    problem, head = solution.problem, len(solution.problem.head)
-    length = head + problem.length
-    near = propose(space, solution.ascent.prompt, length, problem.first_contexts)
-    last = space.suffix(near.tokens)
-    scores = score_classes(
-        bank.kernels, solution.means, near.counts, last, near.starts, bank.first_likelihood
-    )
+    lifted, asked = solution.lifted, solution.problem.markov
+    head = len(asked.head)
+    near = propose(lifted.space, solution.ascent.prompt, head + asked.length, asked.first_contexts)
+    last = lifted.space.suffix(near.tokens)
+    scores = score_classes(lifted, solution.means, near.counts, last, near.starts)
     return near.tokens[scores.value.argsort(descending=True)[:SNAPPED_STARTS]][:, head:]
 
 
 def _scorer(
-    estimators: Estimators,
-    posterior: HardPromptPosterior,
-    problem: Problem,
-    asked: ClassProblem,
+    estimators: Estimators, posterior: HardPromptPosterior, problem: Problem
 ) -> PosteriorScorer:
-    return PosteriorScorer(estimators, posterior, problem.expected, problem.horizon, asked.ends)
+    return PosteriorScorer(
+        estimators, posterior, problem.expected, problem.horizon, problem.markov.ends
+    )
 
 
 def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
@@ -227,12 +211,22 @@ def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
     )
 
 
+def _certificate(found: BestClasses, posterior: HardPromptPosterior) -> Certificate | None:
+    """Of a search that left nothing out, with the estimator that it is reported by."""
+    if not (found.stop_reason.exhaustive and posterior.certifies):
+        return None
+    scope = found.stop_reason.removeprefix("all ")
+    error = float(found.scores.standard_error[0])
+    return Certificate(scope, found.n_scored, posterior.name, error)
+
+
 def _answer(
     problem: Problem,
-    bank: LatentBank,
+    bank: Bank,
     found: BestClasses,
     held_out: PosteriorScorer | None,
-    chosen: Chosen,
+    chosen: EstimatorChoice,
+    certificate: Certificate | None,
     shape: float,
     queries: QueryCount,
 ) -> Answer:
@@ -240,18 +234,14 @@ def _answer(
     other = None
     if held_out is not None:
         other = held_out(found.counts[:1], torch.zeros(1, dtype=torch.long), found.last[:1])
-    error = float(found.scores.standard_error[0])
-    certificate = None
-    if found.certificate is not None and chosen.name != "smc":  # it scores the last few alone
-        certificate = f"{found.certificate} ({chosen.name}), standard error {error:.4f}"
     ess = float(found.scores.ess_fraction[0])
-    candidates = _candidates(problem, found)
+    candidates = candidates_of(problem.markov, found)
     return Answer(
         prompt=candidates[0],
         queries=queries,
         bank_tokens=bank.tokens,
         surrogate=float(found.scores.value[0]),
-        surrogate_standard_error=error,
+        surrogate_standard_error=float(found.scores.standard_error[0]),
         held_out_surrogate=None if other is None else float(other.value[0]),
         held_out_standard_error=None if other is None else float(other.standard_error[0]),
         ess_fraction=None if math.isnan(ess) else ess,
@@ -259,57 +249,10 @@ def _answer(
         steps=len(found.history),
         stop_reason=found.stop_reason,
         certificate=certificate,
-        estimator=f"{chosen.name}: {chosen.reason}",
+        estimator=chosen,
         candidates=candidates,
         history=found.history,
     )
-
-
-def _candidates(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
-    """What a model should be asked about: classes that errors cannot tell from the best, then, in
-    turn, other prompts of those classes, which a model may yet tell apart, then other classes.
-
-    The least prompt of the best class comes first; the others begin like it as far as they can.
-    """
-    errors = found.scores.standard_error
-    doubt = NEAR * torch.hypot(errors[0], errors).nan_to_num(nan=torch.inf)
-    is_near = found.scores.value[0] - found.scores.value <= doubt
-    asked, wanted = ClassProblem.of(problem), len(found.prompts)
-    first = next(_alike(asked, found.prompts[0]))
-    chosen: list[tuple[int, ...]] = []
-    alike = [_alike(asked, prompt, first) for prompt in found.prompts[is_near]]
-    while alike and len(chosen) < wanted:
-        for others in list(alike):
-            prompt = next(others, None)
-            if prompt is None:
-                alike.remove(others)
-            elif len(chosen) < wanted:
-                chosen.append(prompt)
-    farther = found.prompts[~is_near][: wanted - len(chosen)]
-    return torch.tensor(chosen + [next(_alike(asked, prompt, first)) for prompt in farther])
-
-
-def _alike(
-    asked: ClassProblem, prompt: Int[Tensor, "m"], model: tuple[int, ...] = ()
-) -> Iterator[tuple[int, ...]]:
-    """Allowed prompts with the same counts and ends, those that begin like a `model` first; or only
-    this one where none is found in time."""
-    ends, head, own = asked.ends, asked.head, tuple(prompt.tolist())
-    walk = with_head(head, prompt[None])
-    met = False
-    counts_tell = asked.allowed is None or asked.decided  # else most prompts of a class may be bad
-    if walk.shape[1] > ends.order and counts_tell:
-        counts = count_transitions(ends, walk)[0].long()
-        first = walk[0, : ends.order]
-        like = (*head, *model)[ends.order :]
-        walks = every_walk(ends, counts, int(ends.encode(first)), like)
-        for tokens in islice(walks, MOST_ALIKE):
-            found = torch.cat([first, torch.tensor(tokens)])[len(head) :]
-            if asked.allowed is None or bool(asked.allowed.allows(found[None])):
-                met = True
-                yield tuple(found.tolist())
-    if not met:
-        yield own
 
 
 def from_spec(spec: Spec) -> ClassSearch:
@@ -325,9 +268,10 @@ def from_spec(spec: Spec) -> ClassSearch:
         steps=500,
         estimator="auto",
     )
+    known = ("auto", *SCORERS.names())
     require(
-        given["estimator"] in ESTIMATORS,
-        f"estimator '{given['estimator']}': expected one of {', '.join(ESTIMATORS)}",
+        given["estimator"] in known,
+        f"estimator '{given['estimator']}': expected one of {', '.join(known)}",
     )
     return ClassSearch(
         analytic=analytic,

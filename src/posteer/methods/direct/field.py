@@ -16,16 +16,12 @@ from torch import Tensor
 
 from posteer.core.errors import InputError, require
 from posteer.core.memory import free_cached, is_out_of_memory
+from posteer.core.progress import Progress, phase
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Float, Int
-from posteer.evaluation import (
-    ENUMERABLE_CONTINUATIONS,
-    check_prompts,
-    impossible_prompts,
-    last_contexts,
-)
+from posteer.evaluation import check_prompts
 from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
-from posteer.methods.answers import Answer, Step
+from posteer.methods.answers import Answer, Step, StopReason
 from posteer.methods.protocol import Problem
 from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
 from posteer.models.meter import QueryCount
@@ -42,14 +38,13 @@ class Run:
     history: list[Step] = field(default_factory=list)
     best: float = -torch.inf
     prompt: Int[Tensor, "m"] | None = None
-    stop_reason: str = "step-limit"
+    stop_reason: StopReason = StopReason.STEP_LIMIT
 
     @property
     def left(self) -> float:
         """Model tokens it may still spend."""
         budget = self.problem.max_model_tokens
-        used = self.spent.forward_tokens + self.spent.backward_tokens
-        return math.inf if budget is None else float(budget - used)
+        return math.inf if budget is None else float(budget - self.spent.total)
 
     def offer(self, value: float, prompt: Int[Tensor, "m"]) -> bool:
         """Keep the prompt if it is the best yet; value and prompt always belong together."""
@@ -58,19 +53,19 @@ class Run:
         self.best, self.prompt = value, prompt.clone()
         return True
 
-    def answer(self, **figures: float | int | None) -> Answer:
+    def answer(self, surrogate: float | None = None) -> Answer:
         if self.prompt is None:  # only a budget keeps a run from its first prompt
             raise InputError(
                 f"a budget of {self.problem.max_model_tokens} model tokens does not pay for one "
                 f"prompt: expected at least {self._price_of_one}"
             )
         return Answer(
-            self.prompt,
-            QueryCount(self.spent.forward_tokens, self.spent.backward_tokens),
+            prompt=self.prompt,
+            queries=replace(self.spent),
+            surrogate=surrogate,
             steps=len(self.history),
             stop_reason=self.stop_reason,
             history=self.history,
-            **figures,  # type: ignore[arg-type]
         )
 
     @property
@@ -81,33 +76,17 @@ class Run:
 class Field:
     """The runs of a batch on one model, length and horizon."""
 
-    def __init__(self, problems: Sequence[Problem], method: str, gradients: bool = False) -> None:
+    def __init__(self, problems: Sequence[Problem]) -> None:
         first = problems[0]
         self.model, self.length, self.horizon = first.model, first.length, first.horizon
-        self.vocab = self.model.space.vocab_size
-        self.allowed = first.allowed
+        self.vocab, self.allowed = first.vocab_size, first.allowed
         self.runs = [Run(problem) for problem in problems]
-        require(
-            self.vocab**self.horizon <= ENUMERABLE_CONTINUATIONS,
-            f"{method}: {self.vocab}**{self.horizon} continuations are too many to enumerate",
-        )
-        if gradients and not self.model.gives_gradients:
-            raise InputError(
-                f"{method} needs gradients and {self.model.name} gives none: use "
-                f"{', '.join(_without_gradients(problems))}"
-            )
-        n_nodes = tree_size(self.vocab, self.horizon)
-        require(
-            not gradients or n_nodes <= NODES_IN_ONE_PASS,
-            f"{method}: a horizon of {self.horizon} makes a tree of {n_nodes:,} tokens: expected "
-            f"at most {NODES_IN_ONE_PASS} to differentiate through",
-        )
         objectives: dict[int, ExpectedUtility | ForwardCrossEntropy] = {}
         for problem in problems:
-            key = id(problem.utility)
+            key = id(problem.goal)
             if key not in objectives:
-                objectives[key] = objective_of(problem.utility, self.vocab, self.horizon)
-        self.objectives = [objectives[id(problem.utility)] for problem in problems]
+                objectives[key] = objective_of(problem.goal, self.vocab, self.horizon)
+        self.objectives = [objectives[id(problem.goal)] for problem in problems]
         self.started = time.perf_counter()
 
     @property
@@ -152,7 +131,7 @@ class Field:
             self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
         laws = continuation_laws(self.model, prompts, self.horizon)
         values = self.of_laws(runs, prompts, laws)
-        return values.masked_fill(impossible_prompts(self.model, prompts), -torch.inf)
+        return values.masked_fill(self.model.impossible(prompts), -torch.inf)
 
     def of_laws(
         self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"], laws: Float[Tensor, "K Y"]
@@ -164,7 +143,7 @@ class Field:
         parts, order = [], []
         for rows in by_objective.values():
             objective = self.objectives[int(runs[rows[0]])]
-            contexts = last_contexts(self.model, objective.order, prompts[rows].cpu())
+            contexts = self.model.last_contexts(objective.order, prompts[rows].cpu())
             parts.append(objective.of_laws(laws[rows], contexts))
             order += rows
         places = torch.tensor(order, device=laws.device).argsort()
@@ -191,19 +170,24 @@ class Field:
         laws_of: Callable[[Tensor], Tensor],
     ) -> tuple[Float[Tensor, "K"], Tensor]:
         """Objective and gradient in any inputs, a part at a time; `prompts` set the contexts."""
+        n_nodes = tree_size(self.vocab, self.horizon)
+        require(
+            n_nodes <= NODES_IN_ONE_PASS,
+            f"a horizon of {self.horizon} makes a tree of {n_nodes:,} tokens: expected at most "
+            f"{NODES_IN_ONE_PASS} to differentiate through",
+        )
         size = max(1, min(len(inputs), TOKENS_AT_ONCE // (2 * (self.price + 1))))
         values, slopes, at = [], [], 0
         while at < len(inputs):
             part = slice(at, at + size)
             some = inputs[part].detach().requires_grad_()
-            before = replace(self.model.queries)
             try:
-                value = self.of_laws(runs[part], prompts[part], laws_of(some))
-                (slope,) = torch.autograd.grad(value.sum(), some)
+                with self.model.attempt():
+                    value = self.of_laws(runs[part], prompts[part], laws_of(some))
+                    (slope,) = torch.autograd.grad(value.sum(), some)
             except RuntimeError as error:
                 if size == 1 or not is_out_of_memory(error):
                     raise
-                self.model.refund(before)
                 size = (size + 1) // 2
                 free_cached()
                 continue
@@ -230,19 +214,13 @@ class Field:
         )
 
 
-def _without_gradients(problems: Sequence[Problem]) -> list[str]:
-    """Methods that these problems could be given to instead."""
-    names = ["coordinate", "beam", "random", "exhaustive"]
-    if any(isinstance(problem.utility, ForwardCrossEntropy) for problem in problems):
-        return names
-    analytic = ["ppt-rb-analytic"] if problems[0].model.process is not None else []
-    return ["ppt-rb", *analytic, *names]
-
-
-def grouped(problems: list[Problem]) -> list[list[int]]:
-    """Indices of problems that can be searched as one batch."""
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for index, problem in enumerate(problems):
-        key = (id(problem.model), problem.length, problem.horizon, id(problem.allowed))
-        groups.setdefault(key, []).append(index)
-    return list(groups.values())
+def searched(
+    problems: list[Problem],
+    search: Callable[[Field, Progress | None], None],
+    progress: Progress | None,
+) -> list[Answer]:
+    """The answers of a search over the runs of a batch."""
+    field = Field(problems)
+    with phase("search"):
+        search(field, progress)
+    return [run.answer() for run in field.runs]

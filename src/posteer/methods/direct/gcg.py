@@ -19,13 +19,15 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import require
-from posteer.core.progress import Progress, phase
+from posteer.core.progress import Progress
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Float, Int
 from posteer.core.spec import Spec, integer
-from posteer.methods.answers import Answer
-from posteer.methods.direct.field import Field, grouped
-from posteer.methods.protocol import Problem
+from posteer.methods.answers import Answer, StopReason
+from posteer.methods.direct.field import Field, searched
+from posteer.methods.forecasting import rounds_of, work_of_search
+from posteer.methods.protocol import Needs, Problem, Work
+from posteer.models.protocol import Can
 from posteer.tokens.conditions import AllowedPrompts
 
 
@@ -50,14 +52,17 @@ class GreedyCoordinateGradient:
             "gcg: swaps of several positions are sampled: give candidates too",
         )
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(model=Can.ONE_HOTS, continuations=True)
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        choices = problem.length * (problem.vocab_size - 1)
+        price = problem.model.tokens_of(problem.length, problem.horizon)
+        return work_of_search(problem, rounds_of(problem) * (2 + choices / 2) * price, self)
+
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        answers: dict[int, Answer] = {}
-        for indices in grouped(problems):
-            field = Field([problems[index] for index in indices], "gcg", gradients=True)
-            with phase("search"):
-                self._search(field, progress)
-            answers |= dict(zip(indices, (run.answer() for run in field.runs), strict=True))
-        return [answers[index] for index in range(len(problems))]
+        return searched(problems, self._search, progress)
 
     def _search(self, field: Field, progress: Progress | None) -> None:
         buffers = self._start(field)
@@ -69,7 +74,7 @@ class GreedyCoordinateGradient:
         for step in range(1, limit + 1):
             for run in list(active):
                 if not field.affordable(run, 1, 3 * field.price):  # a gradient and a candidate
-                    field.runs[run].stop_reason = "budget"
+                    field.runs[run].stop_reason = StopReason.BUDGET
                     active.remove(run)
             if not active:
                 break
@@ -97,7 +102,7 @@ class GreedyCoordinateGradient:
                     field.runs[run].offer(float(own[best]), some[best])
                 field.record(run, len(some))
                 if buffer.exhausted:
-                    field.runs[run].stop_reason = "no-improvement"
+                    field.runs[run].stop_reason = StopReason.NO_IMPROVEMENT
                     active.remove(run)
             if progress is not None:
                 progress("gcg", step, limit)

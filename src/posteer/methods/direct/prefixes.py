@@ -16,14 +16,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core.errors import require
 from posteer.core.progress import Progress
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Float, Int
 from posteer.core.spec import Spec, integer, number
-from posteer.methods.answers import Answer
-from posteer.methods.direct.field import Field, grouped
-from posteer.methods.protocol import Problem
+from posteer.methods.answers import Answer, StopReason
+from posteer.methods.direct.field import Field
+from posteer.methods.forecasting import work_of_search
+from posteer.methods.protocol import Needs, Problem, Work
+from posteer.models.protocol import Can
 
 Kind = Literal["simplex", "real", "soft"]
 
@@ -34,27 +36,27 @@ class PrefixTuning:
 
     kind: Kind
     steps: int = 200
-    rate: float = 0.1
+    rate: float
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, f"{self.kind}-pt: {self.steps} steps: expected at least 1")
         good = 0 < self.rate <= 1e3
         require(good, f"{self.kind}-pt: rate {self.rate}: must be positive and at most 1000")
 
+    @property
+    def needs(self) -> Needs:
+        model = Can.EMBED if self.kind == "soft" else Can.ONE_HOTS
+        return Needs(model=model | Can.EMBED, continuations=True, conditions=False)
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        price = problem.model.tokens_of(problem.length, problem.horizon)
+        return work_of_search(problem, (2 * self.steps + 1) * price, self)
+
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        answers: dict[int, Answer] = {}
-        require(
-            all(problem.allowed is None for problem in problems),
-            f"{self.kind}-pt cannot honour allowed prompts: use gcg, coordinate, beam, random, "
-            "exhaustive, classes or ppt-rb",
-        )
-        for indices in grouped(problems):
-            field = Field([problems[i] for i in indices], f"{self.kind}-pt", gradients=True)
-            answers |= dict(zip(indices, self._tune(field, progress), strict=True))
-        return [answers[index] for index in range(len(problems))]
+        return self._tune(Field(problems), progress)
 
     def _tune(self, field: Field, progress: Progress | None) -> list[Answer]:
-        embeddings = self._embeddings(field)
+        embeddings = field.model.embeddings()
         prefix = self._start(field, embeddings).requires_grad_()
         optimiser = torch.optim.Adam([prefix], lr=self.rate)
         n = len(field.runs)
@@ -64,7 +66,7 @@ class PrefixTuning:
             # forward and back, and one prompt must be left for the judgement
             active = [run for run in range(n) if field.runs[run].left >= 3 * field.price]
             for run in set(range(n)) - set(active):
-                field.runs[run].stop_reason = "budget"
+                field.runs[run].stop_reason = StopReason.BUDGET
             if not active:
                 break
             rows = torch.tensor(active)
@@ -107,12 +109,6 @@ class PrefixTuning:
             for one, value in zip(field.runs, soft, strict=True)
         ]
 
-    def _embeddings(self, field: Field) -> Float[Tensor, "V W"]:
-        network = getattr(field.model.inner, "network", None)
-        if network is None:
-            raise InputError(f"{self.kind}-pt needs a transformer: {field.model.name} is none")
-        return network.tokens.weight.detach()[: field.vocab]
-
     def _start(self, field: Field, embeddings: Float[Tensor, "V W"]) -> Tensor:
         """Near a uniform mixture (simplex, real) or near random tokens (soft), by seed."""
         parts = []
@@ -139,12 +135,17 @@ class PrefixTuning:
         return prefix.argmax(-1).cpu()
 
 
+RATES: dict[Kind, float] = {"simplex": 0.1, "real": 0.1, "soft": 0.02}
+"""Of Adam, by what a prefix is made of."""
+
+
 def from_spec(spec: Spec) -> PrefixTuning:
     """`simplex-pt`, `real-pt(steps=500)`, `soft-pt(rate=0.03)`."""
     kinds: dict[str, Kind] = {"simplex-pt": "simplex", "real-pt": "real", "soft-pt": "soft"}
-    given = spec.take(steps=200, rate=0.1 if spec.name != "soft-pt" else 0.02)
+    kind = kinds[spec.name]
+    given = spec.take(steps=PrefixTuning.steps, rate=RATES[kind])
     return PrefixTuning(
-        kind=kinds[spec.name],
+        kind=kind,
         steps=integer(given["steps"], "steps"),
         rate=number(given["rate"], "rate"),
     )

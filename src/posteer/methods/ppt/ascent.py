@@ -16,9 +16,9 @@ from torch import Tensor
 from posteer.core.errors import require
 from posteer.core.randomness import numpy_stream
 from posteer.core.shapes import Bool, Float
-from posteer.families.markov.geometric import LogLatents
-from posteer.families.markov.tilt import PromptKernel, Tilt
-from posteer.methods.ppt.estimator import Estimate, IntegrandSource, estimate
+from posteer.families.markov.tilt import PromptKernel
+from posteer.methods.answers import StopReason
+from posteer.methods.ppt.estimator import Estimate, TiltedRuns, estimate
 from posteer.methods.ppt.updates import update_rule
 from posteer.tokens.contexts import ContextSpace
 
@@ -50,7 +50,7 @@ class Ascent:
     surrogate: float
     standard_error: float
     log_tilt: Float[Tensor, "L"]
-    stop_reason: str
+    stop_reason: StopReason
     surrogate_history: list[float] = field(repr=False)
     ess_history: list[float] = field(repr=False)
     seconds_history: list[float] = field(repr=False)
@@ -80,30 +80,24 @@ def initial_prompts(
 
 
 def ascend(
-    space: ContextSpace,
+    runs: TiltedRuns,
     prompt: PromptKernel,
-    latents: Float[Tensor, "B C V L"],
-    steps: int,
-    source: IntegrandSource,
     settings: AscentSettings,
     report: StepReport | None = None,
-    first_likelihood: Float[Tensor, "B C L"] | None = None,
-    tilt: Tilt = "linear",
     first_contexts: Bool[Tensor, "B C"] | None = None,
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
-    update = update_rule(space, settings.learning_rate, settings.floor, first_contexts)
-    watch = _StopWatch(settings, len(latents), latents.device)
+    update = update_rule(runs.space, settings.learning_rate, settings.floor, first_contexts)
+    watch = _StopWatch(settings, len(runs), runs.latents.device)
     finished: dict[int, Ascent] = {}
-    active = list(range(len(latents)))
+    active = list(range(len(runs)))
     started = time.perf_counter()
     clock: list[float] = []
     surrogates: list[list[float]] = [[] for _ in active]
     ess: list[list[float]] = [[] for _ in active]
-    logs = LogLatents.of(latents, first_likelihood) if tilt == "geometric" else None
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = estimate(space, prompt, latents, steps, source, first_likelihood, tilt, logs)
+        at = estimate(runs, prompt)
         for run, value, fraction in zip(
             active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
         ):
@@ -129,10 +123,7 @@ def ascend(
             kept = (~over).nonzero().flatten()
             active = [active[row] for row in kept.tolist()]
             prompt = PromptKernel(prompt.transitions[kept], prompt.initial[kept])
-            latents, source, update = latents[kept], source.select(kept), update.select(kept)
-            if first_likelihood is not None:
-                first_likelihood = first_likelihood[kept]
-            logs = None if logs is None else logs.select(kept)
+            runs, update = runs.select(kept), update.select(kept)
             finite = PromptKernel(finite.transitions[kept], finite.initial[kept])
             watch.select(kept)
         if report is not None:
@@ -161,10 +152,11 @@ class _StopWatch:
             return torch.ones_like(self.diverged)
         return self.diverged | (self.waited >= self.settings.patience)
 
-    def reason(self, row: int) -> str:
+    def reason(self, row: int) -> StopReason:
         if bool(self.diverged[row]):
-            return "diverged"
-        return "no-improvement" if self.waited[row] >= self.settings.patience else "step-limit"
+            return StopReason.DIVERGED
+        stuck = self.waited[row] >= self.settings.patience
+        return StopReason.NO_IMPROVEMENT if stuck else StopReason.STEP_LIMIT
 
     def select(self, rows: Tensor) -> None:
         self.best, self.waited = self.best[rows], self.waited[rows]

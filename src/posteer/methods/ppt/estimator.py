@@ -7,15 +7,15 @@ latent (PPT-RB) or one rollout per latent and context (PPT).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from posteer.core.shapes import Float, Int
-from posteer.core.weights import normalise
-from posteer.families.markov.geometric import LogLatents, log_geometric_tilt
+from posteer.core.weights import WeightedMean, weighted_mean
+from posteer.families.markov.geometric import LogLatents
 from posteer.families.markov.kernels import chain_matrix
 from posteer.families.markov.tilt import PromptKernel, Tilt, log_tilt, tilt_and_score
 from posteer.goals.protocol import Utility
@@ -128,66 +128,86 @@ class Estimate:
     initial_gradient: Float[Tensor, "B C"]
 
 
-def estimate(
-    space: ContextSpace,
-    prompt: PromptKernel,
-    latents: Float[Tensor, "B C V L"],
-    steps: int,
-    source: IntegrandSource,
-    first_likelihood: Float[Tensor, "B C L"] | None = None,
-    tilt: Tilt = "linear",
-    logs: LogLatents | None = None,
-) -> Estimate:
+@dataclass(frozen=True, eq=False)
+class TiltedRuns:
+    """What prompt kernels are judged by: each run's latents, how a kernel weighs them, and what is
+    averaged.
+
+    `n_transitions` are those of a prompt past its first context, the n of eq. W. Latents that were
+    lifted to a higher order weigh first contexts too (`first_likelihood`).
+    """
+
+    space: ContextSpace
+    latents: Float[Tensor, "B C V L"]
+    n_transitions: int
+    source: IntegrandSource
+    tilt: Tilt = "linear"
+    first_likelihood: Float[Tensor, "B C L"] | None = None
+
+    logs: LogLatents | None = None
+
+    def __post_init__(self) -> None:
+        if self.tilt == "geometric" and self.logs is None:  # taken once, not at every step
+            logs = LogLatents.of(self.latents, self.first_likelihood)
+            object.__setattr__(self, "logs", logs)
+
+    def __len__(self) -> int:
+        return len(self.latents)
+
+    def select(self, runs: Int[Tensor, "K"]) -> TiltedRuns:
+        first, logs = self.first_likelihood, self.logs
+        return replace(
+            self,
+            latents=self.latents[runs],
+            source=self.source.select(runs),
+            first_likelihood=None if first is None else first[runs],
+            logs=None if logs is None else logs.select(runs),
+        )
+
+    def integrand(self, prompt: PromptKernel) -> Integrand:
+        return self.source(prompt.final_context(self.space, self.n_transitions))
+
+    def log_tilt(self, prompt: PromptKernel) -> Float[Tensor, "B L"]:
+        """log W of each latent."""
+        if self.logs is not None:
+            return self.logs.log_tilt(self.space, prompt, self.n_transitions)
+        return log_tilt(self.space, prompt, self.latents, self.n_transitions, self.first_likelihood)
+
+
+def estimate(runs: TiltedRuns, prompt: PromptKernel) -> Estimate:
     """J_tilt and its gradient in A (both terms) and in rho.
 
     The covariance needs no centred score: the centred utilities already sum to zero under the
     weights. In rho the linear tilt's weights are held frozen, as the paper has it (eq. grad_rho);
-    the geometric one's are not. `logs`, which the geometric tilt needs, may be known already.
+    the geometric one's are not.
     """
-    integrand = source(prompt.final_context(space, steps))
-    score = None
-    if tilt == "linear":
-        log_w, score = tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)
-    else:
-        logs = LogLatents.of(latents, first_likelihood) if logs is None else logs
-        log_w = logs.log_tilt(space, prompt, steps)
-    weights = normalise(log_w)
-    surrogate = (weights * integrand.of_prompts).sum(-1)
-    centred = weights * (integrand.of_prompts - surrogate[:, None])
+    space, steps = runs.space, runs.n_transitions
+    integrand = runs.integrand(prompt)
     through_start: Tensor | float = 0.0
-    if tilt == "linear":
-        covariance = torch.einsum("bl,bcvl->bcv", centred, score)
+    if runs.logs is None:
+        first = runs.first_likelihood
+        log_w, score = tilt_and_score(space, prompt, runs.latents, steps, "auto", first)
+        mean = weighted_mean(log_w, integrand.of_prompts)
+        covariance = torch.einsum("bl,bcvl->bcv", mean.influence, score)
     else:
-        assert logs is not None
-        covariance, through_start = logs.weighted_score(space, prompt, steps, centred)
-    mean_of_contexts = torch.einsum("bl,bcl->bc", weights, integrand.of_contexts)
-    through_last, initial_gradient = _last_context_gradients(space, prompt, mean_of_contexts, steps)
+        log_w = runs.log_tilt(prompt)
+        mean = weighted_mean(log_w, integrand.of_prompts)
+        covariance, through_start = runs.logs.weighted_score(space, prompt, steps, mean.influence)
+    of_contexts = torch.einsum("bl,bcl->bc", mean.weights, integrand.of_contexts)
+    through_last, initial_gradient = _last_context_gradients(space, prompt, of_contexts, steps)
     return Estimate(
-        surrogate=surrogate,
-        standard_error=centred.square().sum(-1).sqrt(),
-        ess_fraction=1 / (weights.square().sum(-1) * weights.shape[-1]),
+        surrogate=mean.value,
+        standard_error=mean.standard_error,
+        ess_fraction=mean.ess_fraction,
         log_tilt=log_w,
         gradient=covariance + through_last,
         initial_gradient=initial_gradient + through_start,
     )
 
 
-def surrogate_of(
-    space: ContextSpace,
-    prompt: PromptKernel,
-    latents: Float[Tensor, "B C V L"],
-    steps: int,
-    source: IntegrandSource,
-    first_likelihood: Float[Tensor, "B C L"] | None = None,
-    tilt: Tilt = "linear",
-) -> tuple[Float[Tensor, "B"], Float[Tensor, "B"]]:
-    """J_tilt of a prompt kernel and its standard error, without a gradient."""
-    integrand = source(prompt.final_context(space, steps))
-    log_of = log_tilt if tilt == "linear" else log_geometric_tilt
-    weights = normalise(log_of(space, prompt, latents, steps, first_likelihood))
-    surrogate = (weights * integrand.of_prompts).sum(-1)
-    centred = weights * (integrand.of_prompts - surrogate[:, None])
-    return surrogate, centred.square().sum(-1).sqrt()
+def surrogate_of(runs: TiltedRuns, prompt: PromptKernel) -> WeightedMean:
+    """J_tilt and its standard error alone, at any latents."""
+    return weighted_mean(runs.log_tilt(prompt), runs.integrand(prompt).of_prompts)
 
 
 def _last_context_gradients(

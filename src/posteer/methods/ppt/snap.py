@@ -14,9 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from posteer.core.limits import NUMBERS_IN_PASSING
 from posteer.core.shapes import Bool, Float, Int
-from posteer.core.weights import normalise
-from posteer.families.markov.kernels import expected_visits, log_likelihood
+from posteer.core.weights import weighted_mean
+from posteer.families.markov.family import Lifted
+from posteer.families.markov.kernels import expected_visits
 from posteer.families.markov.tilt import PromptKernel, latents_last, log_tilt
 from posteer.families.markov.walks import (
     eulerian_walk,
@@ -24,7 +26,7 @@ from posteer.families.markov.walks import (
     largest_remainder,
     may_be_walks,
 )
-from posteer.methods.scorers.protocol import score_classes
+from posteer.methods.scorers.protocol import log_weights_of, score_classes
 from posteer.tokens.contexts import ContextSpace
 
 CandidateScore = Literal["own-context", "optimum-context", "own-kernel"]
@@ -50,30 +52,25 @@ class Candidates:
 
 
 def snap(
-    space: ContextSpace,
+    lifted: Lifted,
     prompt: PromptKernel,
-    kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     length: int,
     score: CandidateScore = "own-context",
-    first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> tuple[Int[Tensor, "m"], float]:
     """The best hard prompt near one prompt kernel, and its surrogate."""
-    candidates = propose(space, prompt, length)
-    return choose(space, prompt, candidates, kernels, means, score, first_likelihood)
+    return choose(lifted, prompt, propose(lifted.space, prompt, length), means, score)
 
 
 def choose(
-    space: ContextSpace,
+    lifted: Lifted,
     prompt: PromptKernel,
     candidates: Candidates,
-    kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     score: CandidateScore,
-    first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> tuple[Int[Tensor, "m"], float]:
     """The best of some candidates, and its surrogate."""
-    values = score_candidates(space, prompt, candidates, kernels, means, score, first_likelihood)
+    values = score_candidates(lifted, prompt, candidates, means, score)
     best = int(values.argmax())
     return candidates.tokens[best], float(values[best])
 
@@ -190,49 +187,39 @@ def _counts_of_walk(space: ContextSpace, tokens: list[int], start: int) -> Int[T
 
 
 def score_candidates(
-    space: ContextSpace,
+    lifted: Lifted,
     prompt: PromptKernel,
     candidates: Candidates,
-    kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     score: CandidateScore,
-    first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> Float[Tensor, "K"]:
     """The surrogate of each candidate; `-inf` for one that no latent can emit."""
+    space, kernels = lifted.space, lifted.kernels
     if score == "own-context":
         last = space.suffix(candidates.tokens)
-        return score_classes(
-            kernels, means, candidates.counts, last, candidates.starts, first_likelihood
-        ).value
+        return score_classes(lifted, means, candidates.counts, last, candidates.starts).value
     steps = candidates.tokens.shape[1] - space.order
     parts = []
     rows = torch.arange(len(candidates.tokens))
-    for part in rows.split(max(1, 2**24 // len(kernels))):
-        counts = candidates.counts[part].double()
+    for part in rows.split(max(1, NUMBERS_IN_PASSING // len(kernels))):
+        counts, starts = candidates.counts[part].double(), candidates.starts[part]
         if score == "own-kernel":
-            log_weights, values = _at_own_kernels(
-                space, counts, candidates.starts[part], kernels, means, steps, first_likelihood
-            )
+            log_weights, values = _at_own_kernels(lifted, counts, starts, means, steps)
         else:
-            log_weights = log_likelihood(counts, kernels)
-            if first_likelihood is not None:
-                log_weights = log_weights + first_likelihood.log()[:, candidates.starts[part]].T
+            log_weights = log_weights_of(lifted, counts, starts)
             values = prompt.final_context(space, steps).expand(len(part), -1) @ means.T
-        possible = (log_weights > -torch.inf).any(-1)
-        estimates = (normalise(log_weights) * values).sum(-1)
-        parts.append(torch.where(possible, estimates, -torch.inf))
+        parts.append(weighted_mean(log_weights, values).value)
     return torch.cat(parts)
 
 
 def _at_own_kernels(
-    space: ContextSpace,
+    lifted: Lifted,
     counts: Float[Tensor, "K C V"],
     starts: Int[Tensor, "K"],
-    kernels: Float[Tensor, "L C V"],
     means: Float[Tensor, "L C"],
     steps: int,
-    first_likelihood: Float[Tensor, "L C"] | None,
 ) -> tuple[Tensor, Tensor]:
+    space, kernels, first_likelihood = lifted.space, lifted.kernels, lifted.first_likelihood
     totals = counts.sum(-1, keepdim=True)
     table = torch.where(totals > 0, counts / totals.clamp(min=1), 1 / space.vocab_size)
     initial = torch.nn.functional.one_hot(starts, space.n_contexts).double()

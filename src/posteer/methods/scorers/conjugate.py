@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
+from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.core.randomness import numpy_stream
 from posteer.core.shapes import Float
 from posteer.families.markov.fit.densities import PriorDensity
@@ -28,7 +29,6 @@ from posteer.goals.protocol import Utility
 from posteer.methods.scorers.posterior import (
     FoldedPrompts,
     HardPromptPosterior,
-    as_drawn,
     mean_utilities,
 )
 from posteer.methods.scorers.protocol import HardScores
@@ -53,7 +53,7 @@ class ConjugateFit(HardPromptPosterior):
     def __init__(
         self, bank: LatentBank, *, components: int = 32, replicates: int = 16, seed: int = 0
     ) -> None:
-        self.bank = as_drawn(bank)
+        self.bank = bank
         self.most_components = components
         self.n_replicates = replicates
         self.seed = seed
@@ -68,7 +68,7 @@ class ConjugateFit(HardPromptPosterior):
 
     @cached_property
     def evidence(self) -> Evidence:
-        return evidence_of(self.bank)
+        return evidence_of(self.bank.kernels, self.bank.counts)
 
     @cached_property
     def selection(self) -> Selection:
@@ -79,8 +79,8 @@ class ConjugateFit(HardPromptPosterior):
         """The fitted prior."""
         return self.selection.mixture
 
-    def without_errors(self) -> ConjugateFit:
-        """The same fit with no replicates: for searches, which need values only."""
+    def for_search(self) -> ConjugateFit:
+        """The same fit with no replicates."""
         quick = ConjugateFit(
             self.bank, components=self.most_components, replicates=0, seed=self.seed
         )
@@ -148,7 +148,7 @@ class ConjugateFit(HardPromptPosterior):
         fits = [self.mixture, *self.replicates]
         prior = torch.cat([fit.concentration for fit in fits])
         parts = []
-        for rows in torch.arange(len(prompts.last)).split(max(1, 2**22 // prior.numel())):
+        for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // prior.numel())):
             counts = prompts.counts[rows]
             means = urn_means(prior + counts[:, None], prompts.last[rows])
             if len(prior) == len(fits):  # of one component each, whatever the evidence

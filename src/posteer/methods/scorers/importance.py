@@ -9,14 +9,13 @@ from __future__ import annotations
 import torch
 
 from posteer.banks.drawn import LatentBank
-from posteer.core.weights import ess_fraction, normalise, pareto_smoothed
+from posteer.core.limits import NUMBERS_AT_ONCE
+from posteer.core.weights import pareto_smoothed, weighted_mean
 from posteer.families.markov.kernels import log_likelihood
 from posteer.goals.protocol import Utility
 from posteer.methods.scorers.posterior import (
-    NUMBERS_AT_ONCE,
     FoldedPrompts,
     HardPromptPosterior,
-    as_drawn,
     mean_utilities,
 )
 from posteer.methods.scorers.protocol import HardScores
@@ -30,7 +29,7 @@ class ImportanceSampled(HardPromptPosterior):
     """
 
     def __init__(self, bank: LatentBank, *, smoothed: bool = False, seed: int = 0) -> None:
-        self.bank = as_drawn(bank)
+        self.bank = bank
         self.smoothed = smoothed
         self.seed = seed
         self.name = "psis" if smoothed else "importance"
@@ -43,16 +42,8 @@ class ImportanceSampled(HardPromptPosterior):
             raw = log_likelihood(prompts.counts[rows], kernels)
             smoothed, shape = pareto_smoothed(raw)
             log_weights = smoothed if self.smoothed else raw
-            possible = (raw > -torch.inf).any(-1)
-            weights, utilities = normalise(log_weights), means.T[prompts.last[rows]]
-            value = (weights * utilities).sum(-1)
-            error = (weights * (utilities - value[:, None])).square().sum(-1).sqrt()
-            columns = [
-                torch.where(possible, value, -torch.inf),
-                torch.where(possible, error, torch.nan),
-                torch.where(possible, ess_fraction(log_weights), 0.0),
-                torch.where(possible, shape, torch.nan),
-            ]
-            parts.append(torch.stack(columns))
+            mean = weighted_mean(log_weights, means.T[prompts.last[rows]])
+            shape = shape.masked_fill(mean.value.isneginf(), torch.nan)
+            parts.append(torch.stack([mean.value, mean.standard_error, mean.ess_fraction, shape]))
         value, error, ess, shape = torch.cat(parts, 1)
         return HardScores.of(self.name, value, error, ess, shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from posteer.banks.drawn import LatentBank
 from posteer.core.errors import require
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float, Int
-from posteer.families.markov.kernels import lift, log_likelihood, sample_chains
+from posteer.families.markov.kernels import lift, sample_chains
 from posteer.families.markov.means import has_exact_mean, utility_of_kernels
 from posteer.goals.protocol import Utility
 from posteer.methods.scorers.protocol import HardScores
@@ -29,15 +29,18 @@ Counts = Float[Tensor, "K C V"] | Int[Tensor, "K C V"]
 ROLLOUTS_PER_LATENT = 8
 """Continuations per latent and context, where a utility has no exact mean."""
 
-NUMBERS_AT_ONCE = 2**22
-"""Working-set size, in numbers, above which prompts are scored in parts."""
-
 
 class HardPromptPosterior(ABC):
     """The latent posterior of hard prompts, as far as a fixed bank tells it."""
 
     name: str
     bank: LatentBank
+    certifies: bool = True
+    """Whether what a search finds with it is the best by it: not if another one searched."""
+
+    def for_search(self) -> HardPromptPosterior:
+        """The same, quick enough to be asked thousands of times: values matter, errors do not."""
+        return self
 
     def scores(
         self,
@@ -97,7 +100,7 @@ def fold(
 
     A latent of order k looks up the last k tokens of a wider context, so wide counts sum over
     their suffixes; tokens k+1.. of the first context are emitted by the latent as well, which is
-    what `LatentBank.first_likelihood` holds for a bank that was lifted instead.
+    what `Lifted.first_likelihood` holds for a bank that was lifted instead.
     """
     wide = space_of_table(counts.shape[1], counts.shape[2], "counts")
     require(
@@ -109,23 +112,6 @@ def fold(
     if wide.order > space.order:
         own = own + count_transitions(space, wide.decode(first))
     return FoldedPrompts(wide, own, last)
-
-
-def as_drawn(bank: LatentBank) -> LatentBank:
-    """The bank at the order its latents were drawn at, if it was lifted to a higher one."""
-    if bank.first_likelihood is None:
-        return bank
-    for order in range(bank.space.order + 1):
-        space = ContextSpace(bank.space.vocab_size, order)
-        kernels = bank.kernels[:, : space.n_contexts]
-        if not torch.equal(lift(space, kernels, bank.space.order), bank.kernels):
-            continue
-        wide = bank.space.decode(torch.arange(bank.space.n_contexts))
-        own = log_likelihood(count_transitions(space, wide), kernels).exp().T
-        if torch.allclose(own, bank.first_likelihood):
-            return replace(bank, space=space, kernels=kernels, first_likelihood=None)
-    require(False, "first_likelihood: not that of the bank's own kernels at any lower order")
-    return bank
 
 
 def mean_utilities(

@@ -18,15 +18,15 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank
+from posteer.banks.reweighed import Bank
+from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.core.shapes import Float, Int
-from posteer.core.weights import normalise
-from posteer.families.markov.kernels import log_likelihood
+from posteer.core.weights import weighted_mean
+from posteer.families.markov.family import Lifted
+from posteer.families.markov.kernels import lift, log_likelihood
 from posteer.families.markov.means import utility_of_kernels
 from posteer.methods.protocol import Problem
-
-CHUNK_ELEMENTS = 2**22
-"""Weights (classes x latents) that are in memory at a time."""
+from posteer.tokens.contexts import ContextSpace, space_of_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,47 +87,37 @@ class HardScorer(Protocol):
     ) -> HardScores: ...
 
 
+def log_weights_of(
+    lifted: Lifted, counts: Float[Tensor, "K C V"], first: Int[Tensor, "K"] | None
+) -> Float[Tensor, "K L"]:
+    """Log-likelihood of classes under each latent, that of their first contexts included."""
+    log_weights = log_likelihood(counts.to(lifted.kernels.dtype), lifted.kernels)
+    if lifted.first_likelihood is None:
+        return log_weights
+    assert first is not None, "lifted latents weigh the first context as well"
+    return log_weights + lifted.first_likelihood.log().T[first]
+
+
 def score_classes(
-    kernels: Float[Tensor, "L C V"],
+    lifted: Lifted,
     means: Float[Tensor, "L S"],
     counts: Int[Tensor, "K C V"] | Float[Tensor, "K C V"],
     last: Int[Tensor, "K"],
     first: Int[Tensor, "K"] | None = None,
-    first_likelihood: Float[Tensor, "L C"] | None = None,
 ) -> HardScores:
     """J, its standard error and ESS/L for K classes at once.
 
     `means[l, s]` is the mean utility of latent l from context s, of any order up to that of `last`.
     Latents that were lifted to a higher order also weigh the tokens of the `first` context.
     """
-    log_first = None
-    if first_likelihood is not None:
-        assert first is not None, "lifted latents weigh the first context as well"
-        log_first = first_likelihood.log().T
     of_context = means.T.contiguous()
     parts = []
-    for rows in torch.arange(len(counts)).split(max(1, CHUNK_ELEMENTS // len(kernels))):
-        log_weights = log_likelihood(counts[rows].to(kernels.dtype), kernels)
-        if log_first is not None and first is not None:
-            log_weights = log_weights + log_first[first[rows]]
-        parts.append(_weighted(log_weights, of_context[last[rows] % len(of_context)]))
+    for rows in torch.arange(len(counts)).split(max(1, NUMBERS_AT_ONCE // len(means))):
+        log_weights = log_weights_of(lifted, counts[rows], None if first is None else first[rows])
+        mean = weighted_mean(log_weights, of_context[last[rows] % len(of_context)])
+        parts.append((mean.value, mean.standard_error, mean.ess_fraction))
     value, error, ess = (torch.cat(figures) for figures in zip(*parts, strict=True))
     return HardScores.of("importance", value, error, ess)
-
-
-def _weighted(
-    log_weights: Float[Tensor, "K L"], utilities: Float[Tensor, "K L"]
-) -> tuple[Tensor, Tensor, Tensor]:
-    possible = log_weights.amax(-1) > -torch.inf
-    weights = normalise(log_weights)
-    value = (weights * utilities).sum(-1)
-    error = (weights * (utilities - value[:, None])).square_().sum(-1).sqrt()
-    ess = 1 / (weights.square_().sum(-1) * weights.shape[-1])
-    return (
-        torch.where(possible, value, -torch.inf),
-        torch.where(possible, error, torch.nan),
-        torch.where(possible, ess, 0.0),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,23 +129,29 @@ class BankScorer:
     observed: Float[Tensor, "C V"] | None = None
 
     @classmethod
-    def of(cls, bank: LatentBank, problem: Problem) -> BankScorer:
+    def of(cls, bank: Bank, problem: Problem) -> BankScorer:
         """Means from contexts of the goal's order, weights by latents of their own."""
-        lifted = bank.at_order(problem.order)
-        means = utility_of_kernels(problem.expected, lifted.space, lifted.kernels, problem.horizon)
+        space = ContextSpace(problem.vocab_size, problem.markov.order)
+        kernels = lift(bank.space, bank.kernels, space.order)
+        means = utility_of_kernels(problem.expected, space, kernels, problem.horizon)
         return cls(bank.kernels, means, bank.observed)
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
     ) -> HardScores:
-        return score_classes(self.kernels, self.means, self._whole(counts), last)
+        return score_classes(self._latents, self.means, self._whole(counts), last)
+
+    @property
+    def _latents(self) -> Lifted:
+        space = space_of_table(self.kernels.shape[1], self.kernels.shape[2], "kernels")
+        return Lifted(space, self.kernels, None)
 
     def _whole(self, counts: Tensor) -> Tensor:
         return counts if self.observed is None else counts + self.observed
 
     def log_weights(self, counts: Int[Tensor, "C V"]) -> Float[Tensor, "L"]:
         """Of one class, for diagnostics of its weights."""
-        return log_likelihood(self._whole(counts)[None].to(self.kernels.dtype), self.kernels)[0]
+        return log_weights_of(self._latents, self._whole(counts)[None], None)[0]
 
     def difference(
         self, counts: Int[Tensor, "2 C V"], last: Int[Tensor, "2"]
@@ -165,10 +161,7 @@ class BankScorer:
         Both are ratios over the same latents, so their errors largely cancel: to first order the
         difference errs by `sum_l w_l (mu_l - J) - w'_l (mu'_l - J')`.
         """
-        counts = self._whole(counts)
-        weights = normalise(log_likelihood(counts.to(self.kernels.dtype), self.kernels))
-        utilities = self.means.T[last % self.means.shape[1]]
-        value = (weights * utilities).sum(-1, keepdim=True)
-        influence = weights * (utilities - value)
-        error = (influence[0] - influence[1]).square().sum().sqrt()
-        return float(value[0] - value[1]), float(error)
+        log_weights = log_weights_of(self._latents, self._whole(counts), None)
+        mean = weighted_mean(log_weights, self.means.T[last % self.means.shape[1]])
+        error = torch.linalg.vector_norm(mean.influence[0] - mean.influence[1])
+        return float(mean.value[0] - mean.value[1]), float(error)

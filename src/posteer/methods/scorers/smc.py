@@ -28,7 +28,6 @@ from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.methods.scorers.posterior import (
     FoldedPrompts,
     HardPromptPosterior,
-    as_drawn,
     mean_utilities,
 )
 from posteer.methods.scorers.protocol import HardScores
@@ -70,6 +69,7 @@ class TemperedSMC(HardPromptPosterior):
     """
 
     name = "smc"
+    certifies = False
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TemperedSMC(HardPromptPosterior):
         seed: int = 0,
     ) -> None:
         require(islands >= 2, f"{islands} islands: expected at least 2, for a standard error")
-        self.bank = as_drawn(bank)
+        self.bank = bank
         self.fit = ConjugateFit(bank, seed=seed) if fit is None else fit
         self._density = density
         self.particles = min(particles, len(self.bank) // islands)
@@ -94,6 +94,10 @@ class TemperedSMC(HardPromptPosterior):
         self.independence = independence
         self.seed = seed
         self._known: dict[bytes, Tensor] = {}
+
+    def for_search(self) -> HardPromptPosterior:
+        """The fit: particles are led to a few prompts only."""
+        return self.fit.for_search()
 
     @cached_property
     def density(self) -> PriorDensity:

@@ -6,6 +6,7 @@ manifest gives is refused by name.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from posteer.core.errors import InputError, require
 from posteer.core.files import sha256, write_folder_atomically
-from posteer.families.markov.priors import open_process
-from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
+from posteer.families.registry import open_process
+from posteer.models.transformer.model import TransformerModel
+from posteer.models.transformer.network import Architecture, Transformer
 from posteer.models.transformer.one_layer import OneLayerModel, sees_counts_only
 
 PART_BYTES = 12 * 2**20
@@ -48,8 +50,6 @@ def split_tensors(tensors: dict[str, Tensor], stem: str = "model") -> dict[str, 
 
 def with_manifest(files: dict[str, bytes], facts: dict[str, Any]) -> dict[str, bytes]:
     """The files and a manifest that vouches for them."""
-    import hashlib
-
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     manifest = {"files": hashes, **facts}
     text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
@@ -108,6 +108,6 @@ def load_model(folder: Path, name: str | None = None) -> TransformerModel:
     except RuntimeError as error:
         raise InputError(f"{folder}: the weights do not fit the architecture") from error
     known = manifest.get("process")
-    process = open_process(known) if isinstance(known, str) else None
+    prior = open_process(known) if isinstance(known, str) else None
     kind = OneLayerModel if sees_counts_only(network) else TransformerModel
-    return kind(network, name or str(folder), process)
+    return kind(network, name or str(folder), prior)

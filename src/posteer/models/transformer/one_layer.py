@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from posteer.core.shapes import Float, Int
-from posteer.families.markov.priors import Process
-from posteer.models.transformer.model import Block, Transformer, TransformerModel
+from posteer.families.protocol import Prior
+from posteer.models.transformer.model import TransformerModel
+from posteer.models.transformer.network import Block, Transformer
 
 STATES_OF_A_STEP = 2**13
 """States (counts and last token) up to which a step is tabulated whole."""
@@ -49,9 +50,9 @@ class OneLayerModel(TransformerModel):
     then a look-up, and the same bits whatever batch it is asked in.
     """
 
-    def __init__(self, network: Transformer, name: str, process: Process | None = None) -> None:
+    def __init__(self, network: Transformer, name: str, prior: Prior | None = None) -> None:
         assert sees_counts_only(network), "more than one layer, or positions"
-        super().__init__(network, name, process)
+        super().__init__(network, name, prior)
         self._layer: _Layer | None = None
         self._laws: dict[int, Tensor] = {}
 
@@ -60,7 +61,7 @@ class OneLayerModel(TransformerModel):
         return self._n_states(n_tokens + STEPS_AT_ONCE) <= STATES_OF_A_STEP
 
     def _n_states(self, length: int) -> int:
-        return (self.space.vocab_size + 1) * (length + 1) ** (self.space.vocab_size - 1)
+        return (self.vocab_size + 1) * (length + 1) ** (self.vocab_size - 1)
 
     def batch_limit(self, n_tokens: int) -> int:
         """Nothing is held but counts: as many as their activations fit into a gibibyte."""
@@ -70,7 +71,7 @@ class OneLayerModel(TransformerModel):
     @torch.no_grad()
     def start(self, batch: int, capacity: int = 16) -> Any:
         self._tabulate(range(capacity))
-        vocab = self.space.vocab_size
+        vocab = self.vocab_size
         counts = torch.zeros(batch, vocab + 1, dtype=torch.long, device=self.device)
         counts[:, vocab] = 1
         last = torch.full((batch,), vocab, device=self.device)
@@ -87,7 +88,7 @@ class OneLayerModel(TransformerModel):
     def _predict(
         self, counts: Int[Tensor, "B V1"], last: Int[Tensor, "B"], length: int
     ) -> Float[Tensor, "B V"]:
-        vocab, radix = self.space.vocab_size, length + 1
+        vocab, radix = self.vocab_size, length + 1
         if length not in self._laws:
             self._tabulate(range(length, length + STEPS_AHEAD))
         if length not in self._laws:
@@ -129,7 +130,7 @@ class OneLayerModel(TransformerModel):
     @torch.no_grad()
     def _laws_of_steps(self, layer: _Layer, first: int) -> dict[int, Tensor]:
         """By length, the laws of all states: numbered by last token first, then by counts."""
-        vocab = self.space.vocab_size
+        vocab = self.vocab_size
         lengths = range(first, first + STEPS_AT_ONCE)
         counts, lasts = [], []
         for length in lengths:

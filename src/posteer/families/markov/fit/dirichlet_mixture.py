@@ -11,24 +11,27 @@ A_c and T_c being the sums of row c.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from posteer.core.errors import require
 from posteer.core.shapes import Float, Int
-from posteer.families.markov.priors import sample_rows
-from posteer.tokens.contexts import ContextSpace
+from posteer.core.spec import Spec, table
+from posteer.families.markov.dirichlet import sample_rows
+from posteer.families.markov.mixtures import given_weights
+from posteer.families.markov.prior import MarkovPrior
+from posteer.tokens.contexts import space_of_table, validated_kernel
 
 DENSITIES_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
-class DirichletMixture:
-    """J components; a `Process`, so an exact model can be made of it."""
+class DirichletMixture(MarkovPrior):
+    """J components; a prior, so an exact model can be made of it."""
 
-    space: ContextSpace
     log_weights: Float[Tensor, "J"]
     concentration: Float[Tensor, "J C V"]
 
@@ -65,7 +68,7 @@ class DirichletMixture:
 
     def posterior(self, counts: Float[Tensor, "C V"]) -> DirichletMixture:
         log_weights = self.component_log_evidence(counts[None])[0].log_softmax(0)
-        return DirichletMixture(self.space, log_weights, self.concentration + counts)
+        return replace(self, log_weights=log_weights, concentration=self.concentration + counts)
 
     def predictive(
         self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
@@ -89,3 +92,28 @@ class DirichletMixture:
         component = (uniform >= edges.repeat_interleave(each, 0)).sum(-1)
         updated = self.concentration[component] + counts.repeat_interleave(each, 0)
         return sample_rows(updated, stream)
+
+
+def from_spec(spec: Spec) -> DirichletMixture:
+    """`dirichlet-mixture([[[..],[..]],..],weights=[..])`: a table of concentrations each."""
+    given = spec.take(("components",), components=..., weights=None)
+    tables = given["components"]
+    require(
+        isinstance(tables, list) and len(tables) > 0,
+        "dirichlet-mixture: expected a list of tables of concentrations",
+    )
+    rows = [table(one, "dirichlet-mixture: concentration") for one in tables]
+    shapes = {(len(one), len(one[0])) for one in rows}
+    require(len(shapes) == 1, f"dirichlet-mixture: tables of different shapes {sorted(shapes)}")
+    concentration = torch.tensor(rows, dtype=torch.float64)
+    require(
+        bool((concentration > 0).all()), "dirichlet-mixture: every concentration must be positive"
+    )
+    n = len(rows)
+    weights = given_weights(given["weights"])
+    if weights is None:
+        weights = torch.full((n,), 1 / n, dtype=torch.float64)
+    require(len(weights) == n, f"weights: {len(weights)} given for {n} components")
+    space = space_of_table(*shapes.pop(), "dirichlet-mixture")
+    log_weights = validated_kernel(weights, "weights").log()
+    return DirichletMixture(space, log_weights, concentration)

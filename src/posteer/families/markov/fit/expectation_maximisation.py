@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank
 from posteer.core.shapes import Float, Int
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.tokens.contexts import ContextSpace
@@ -106,11 +105,13 @@ class RolloutCounts:
         return torch.stack(sums)
 
 
-def evidence_of(bank: LatentBank) -> KnownKernels | RolloutCounts:
-    """Counts where the bank kept them, else its kernels."""
-    if bank.counts is not None:
-        return RolloutCounts(bank.counts.double())
-    return KnownKernels(bank.kernels.log().clamp(min=LOG_FLOOR))
+def evidence_of(
+    kernels: Float[Tensor, "L C V"], counts: Int[Tensor, "L C V"] | None
+) -> KnownKernels | RolloutCounts:
+    """Counts where a bank kept them, else its kernels."""
+    if counts is not None:
+        return RolloutCounts(counts.double())
+    return KnownKernels(kernels.log().clamp(min=LOG_FLOOR))
 
 
 @dataclass(frozen=True, eq=False)

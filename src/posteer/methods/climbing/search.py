@@ -16,21 +16,20 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import InputError, require
+from posteer.core.limits import ENUMERABLE_CLASSES
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Int
 from posteer.families.markov.kernels import sample_chains
 from posteer.families.markov.prompt_classes import (
-    ENUMERABLE_CLASSES,
     ClassProblem,
     PromptClasses,
     transitions_behind,
     with_head,
 )
-from posteer.families.markov.walks import eulerian_walk
-from posteer.methods.answers import Step
-from posteer.methods.classes.climb import Climb, climb
-from posteer.methods.classes.moves import ClassMoves, simple_cycles
-from posteer.methods.classes.token_moves import TokenMoves
+from posteer.methods.answers import Step, StopReason
+from posteer.methods.climbing.climb import climb
+from posteer.methods.climbing.moves import ClassMoves, simple_cycles
+from posteer.methods.climbing.token_moves import TokenMoves
 from posteer.methods.scorers.protocol import HardScorer, HardScores
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
@@ -61,8 +60,7 @@ class BestClasses:
     counts: Int[Tensor, "K C V"]
     last: Int[Tensor, "K"]
     scores: HardScores
-    certificate: str | None
-    stop_reason: str
+    stop_reason: StopReason
     n_scored: int
     history: list[Step] = field(repr=False)
 
@@ -101,9 +99,9 @@ def _all_classes(
     best = _distinct(counts, last, scores, settings.keep)
     prompts = [classes.prompt(int(kept[row])) for row in best]
     distinct = len(torch.cat([counts.flatten(1), last[:, None]], -1).unique(dim=0))
-    which = "classes" if problem.allowed is None else "classes of allowed prompts"
+    reason = StopReason.ALL_CLASSES if problem.allowed is None else StopReason.ALL_ALLOWED_CLASSES
     return _complete(
-        problem, prompts, counts[best], last[best], scores, best, distinct, which, started
+        problem, prompts, counts[best], last[best], scores, best, distinct, reason, started
     )
 
 
@@ -118,9 +116,9 @@ def _all_prompts(
     scores = scorer(counts, first, last)
     best = _distinct(counts, last, scores, settings.keep)
     chosen = [prompts[row] for row in best]
-    which = "prompts" if problem.allowed is None else "allowed prompts"
+    reason = StopReason.ALL_PROMPTS if problem.allowed is None else StopReason.ALL_ALLOWED_PROMPTS
     return _complete(
-        problem, chosen, counts[best], last[best], scores, best, len(prompts), which, started
+        problem, chosen, counts[best], last[best], scores, best, len(prompts), reason, started
     )
 
 
@@ -132,7 +130,7 @@ def _complete(
     scores: HardScores,
     best: list[int],
     n_tried: int,
-    which: str,
+    reason: StopReason,
     started: float,
 ) -> BestClasses:
     """The answer of a search that left nothing out."""
@@ -145,8 +143,7 @@ def _complete(
         counts,
         last,
         kept,
-        f"optimal over all {n_tried:,} {which} for this bank",
-        f"all {which}",
+        reason,
         n_tried,
         [Step(float(kept.value[0]), n_tried, 0, 0, seconds)],
     )
@@ -194,10 +191,10 @@ def _climb(
         begin = starts
 
     def describe(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if isinstance(moves, TokenMoves):
-            return moves.parts_of(rows)
         counts, first, last = moves.parts_of(rows)
-        return narrowed(space, ends, counts, first, head), first, last
+        if problem.by_classes:
+            counts = narrowed(space, ends, counts, first, head)
+        return counts, first, last
 
     def of_classes(rows: Tensor) -> Tensor:
         return problem.violations(*describe(rows))
@@ -221,12 +218,11 @@ def _climb(
         raise InputError(_nothing(problem))
     counts, first, last = describe(found.rows)
     return BestClasses(
-        _prompts_of(moves, found)[:, 0 if isinstance(moves, TokenMoves) else len(head) :],
+        moves.prompts_of(found.rows)[:, len(head) if problem.by_classes else 0 :],
         counts,
         last,
         scorer(counts, first, last),
-        None,
-        "local optimum" if found.finished else "round limit",
+        StopReason.LOCAL_OPTIMUM if found.finished else StopReason.ROUND_LIMIT,
         found.n_scored,
         [Step(value, scored, 0, 0, seconds) for value, scored, seconds in found.history],
     )
@@ -242,18 +238,6 @@ def narrowed(
     """Counts of the model's order from those of a higher one, whose first context hides some."""
     by_suffix = counts.unflatten(1, (-1, space.n_contexts)).sum(1)
     return by_suffix + transitions_behind(space, head, wide.decode(first))
-
-
-def _prompts_of(moves: ClassMoves | TokenMoves, found: Climb) -> Int[Tensor, "K m"]:
-    if isinstance(moves, TokenMoves):
-        return found.rows
-    counts, first, _ = moves.parts_of(found.rows)
-    prompts = []
-    for table, start in zip(counts, first, strict=True):
-        walk = eulerian_walk(moves.space, table, int(start))
-        assert walk is not None, "moves keep an Eulerian walk possible"
-        prompts.append(torch.cat([moves.space.decode(start), torch.tensor(walk)]))
-    return torch.stack(prompts)
 
 
 def spread_prompts(problem: ClassProblem, n: int, seed: int) -> Int[Tensor, "K m"]:

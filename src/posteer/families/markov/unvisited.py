@@ -6,7 +6,7 @@ was the worst, and is not offered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import require
-from posteer.core.randomness import numpy_stream
 from posteer.core.shapes import Float, Int
-from posteer.models.protocol import SequenceModel
+from posteer.families.protocol import NextToken
+from posteer.tokens.contexts import ContextSpace
 
 Treatment = Literal["donor", "uniform", "predictive", "dirichlet"]
 """What to put into an unvisited row.
@@ -33,38 +33,40 @@ dirichlet: a draw from Dirichlet(1/2, .., 1/2)
 TREATMENTS: tuple[str, ...] = get_args(Treatment)
 
 
-def kernels_of_counts(
-    model: SequenceModel,
+def filled(
+    space: ContextSpace,
     counts: Int[Tensor, "L C V"],
     treatment: str,
-    seed: int,
-    context: Sequence[int] = (),
+    stream: np.random.Generator,
+    law_after: NextToken,
 ) -> Float[Tensor, "L C V"]:
-    """Frequencies of each row, and the treatment where there are none."""
+    """Kernels: frequencies of each row, and the treatment where there are none.
+
+    `law_after` is the model's next-token law after some tokens, which `predictive` asks for.
+    """
     require(
         treatment in TREATMENTS,
         f"unvisited '{treatment}': expected one of {', '.join(TREATMENTS)}",
     )
     totals = counts.sum(-1, keepdim=True)
     kernels = counts.double() / totals.clamp(min=1)
-    stream = numpy_stream(seed, "unvisited")
     missing = totals[..., 0] == 0
     for row in missing.any(0).nonzero()[:, 0].tolist():
         empty = missing[:, row]
-        gap = _Gap(model, row, int(empty.sum()), kernels[~empty, row], tuple(context))
+        own = space.decode(torch.tensor(row))
+        gap = _Gap(own, int(empty.sum()), kernels[~empty, row], law_after)
         kernels[empty, row] = _FILLS[treatment](gap, stream)
     return kernels
 
 
 @dataclass(frozen=True, eq=False)
 class _Gap:
-    """A row that `size` rollouts never visited, and what the others saw of it."""
+    """The row of a context that `size` rollouts never visited, and what the others saw of it."""
 
-    model: SequenceModel
-    row: int
+    tokens: Int[Tensor, "k"]
     size: int
     seen: Float[Tensor, "n V"]
-    context: tuple[int, ...]
+    law_after: NextToken
 
 
 def _donor(gap: _Gap, stream: np.random.Generator) -> Float[Tensor, "K V"]:
@@ -74,19 +76,16 @@ def _donor(gap: _Gap, stream: np.random.Generator) -> Float[Tensor, "K V"]:
 
 
 def _uniform(gap: _Gap, _stream: np.random.Generator) -> Float[Tensor, "K V"]:
-    vocab = gap.model.space.vocab_size
+    vocab = gap.seen.shape[1]
     return torch.full((gap.size, vocab), 1 / vocab, dtype=torch.float64)
 
 
 def _predictive(gap: _Gap, _stream: np.random.Generator) -> Float[Tensor, "K V"]:
-    own = gap.model.space.decode(torch.tensor(gap.row))
-    tokens = torch.cat([torch.tensor(gap.context, dtype=torch.long), own])
-    law = gap.model.log_predictive(tokens[None])[0, -1].double().exp().cpu()
-    return law.expand(gap.size, -1)
+    return gap.law_after(gap.tokens).expand(gap.size, -1)
 
 
 def _dirichlet(gap: _Gap, stream: np.random.Generator) -> Float[Tensor, "K V"]:
-    half = np.full(gap.model.space.vocab_size, 0.5)
+    half = np.full(gap.seen.shape[1], 0.5)
     return torch.from_numpy(stream.dirichlet(half, gap.size))
 
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from posteer.core.shapes import Bool, Int
+from posteer.families.markov.walks import eulerian_walk
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 MOST_CYCLES = 32
@@ -156,6 +157,16 @@ class ClassMoves:
         counts = count_transitions(self.space, prompts).long().flatten(1)
         first = self.space.encode(prompts[:, : self.space.order])
         return torch.cat([counts, first[:, None]], -1)
+
+    def prompts_of(self, rows: Int[Tensor, "K D"]) -> Int[Tensor, "K m"]:
+        """One prompt of each class, an Eulerian walk on its counts."""
+        counts, first, _ = self.parts_of(rows)
+        prompts = []
+        for table, start in zip(counts, first, strict=True):
+            walk = eulerian_walk(self.space, table, int(start))
+            assert walk is not None, "moves keep an Eulerian walk possible"
+            prompts.append(torch.cat([self.space.decode(start), torch.tensor(walk)]))
+        return torch.stack(prompts)
 
     def parts_of(
         self, rows: Int[Tensor, "K D"]

@@ -48,6 +48,10 @@ class TokenMoves:
             pairs = torch.cat([same, drawn])
         return cls(parts_of, singles[pairs])
 
+    def prompts_of(self, rows: Int[Tensor, "K m"]) -> Int[Tensor, "K m"]:
+        """Rows are prompts."""
+        return rows
+
     @property
     def size(self) -> int:
         return len(self.changes)

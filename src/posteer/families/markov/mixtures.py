@@ -1,0 +1,105 @@
+"""One of finitely many kernels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posteer.core.errors import require
+from posteer.core.shapes import Float, Int
+from posteer.core.spec import Spec, number, table
+from posteer.families.markov.kernels import log_likelihood
+from posteer.families.markov.prior import MarkovPrior
+from posteer.tokens.contexts import ContextSpace, space_of_table, validated_kernel
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteMixture(MarkovPrior):
+    """One of finitely many given kernels; point masses and two-point priors are instances."""
+
+    kernels: Float[Tensor, "J C V"]
+    log_weights: Float[Tensor, "J"]
+
+    @classmethod
+    def of(
+        cls,
+        space: ContextSpace,
+        kernels: Float[Tensor, "J C V"],
+        weights: Float[Tensor, "J"] | None = None,
+    ) -> FiniteMixture:
+        """Validated construction; equal weights unless given."""
+        n = len(kernels)
+        given = torch.full((n,), 1 / n, dtype=torch.float64) if weights is None else weights
+        require(len(given) == n, f"weights: {len(given)} given for {n} kernels")
+        expected = (space.n_contexts, space.vocab_size)
+        require(
+            tuple(kernels.shape[1:]) == expected,
+            f"kernels of shape {tuple(kernels.shape[1:])}: expected {expected}",
+        )
+        checked = validated_kernel(given, "weights")
+        return cls(space, validated_kernel(kernels, "kernels of the mixture"), checked.log())
+
+    @property
+    def spec(self) -> str:
+        kernels = ",".join(str(kernel.tolist()) for kernel in self.kernels)
+        return f"mixture({kernels},weights={self.log_weights.exp().tolist()})"
+
+    def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
+        weights = self.log_weights.softmax(0).numpy()
+        chosen = stream.choice(len(weights), size=n, p=weights)
+        return self.kernels[torch.from_numpy(chosen)]
+
+    def _log_joint(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B J"]:
+        kernels = self.kernels.to(counts.device)
+        return log_likelihood(counts, kernels) + self.log_weights.to(counts.device)
+
+    def posterior(self, counts: Float[Tensor, "C V"]) -> FiniteMixture:
+        log_joint = self._log_joint(counts[None])[0]
+        evidence = log_joint.logsumexp(0)
+        require(math.isfinite(float(evidence)), "these tokens are impossible under the mixture")
+        return replace(self, log_weights=log_joint - evidence)
+
+    def predictive(
+        self, counts: Float[Tensor, "B C V"], contexts: Int[Tensor, "B"]
+    ) -> Float[Tensor, "B V"]:
+        log_joint = self._log_joint(counts)
+        # An impossible history has no posterior. It is met with probability 0 inside a tree of
+        # continuations, where any law will do; prompts that are impossible are refused before.
+        impossible = log_joint.isneginf().all(-1, keepdim=True)
+        weights = torch.where(impossible, self.log_weights.to(counts.device), log_joint).softmax(-1)
+        return torch.einsum("bj,jbv->bv", weights, self.kernels.to(counts.device)[:, contexts])
+
+    def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
+        return self._log_joint(counts).logsumexp(-1)
+
+
+def coins(spec: Spec) -> FiniteMixture:
+    """`coins(0.2,0.7)`: an order-0 binary mixture of biases; `weights=[..]` if not equal."""
+    biases = [number(bias, "coins: bias") for bias in spec.arguments]
+    given = Spec(spec.name, (), spec.keywords).take(weights=None)
+    require(len(biases) > 0, "coins: expected at least one bias, as in coins(0.2,0.7)")
+    kernels = torch.tensor([[[1 - bias, bias]] for bias in biases], dtype=torch.float64)
+    return FiniteMixture.of(ContextSpace(2, 0), kernels, given_weights(given["weights"]))
+
+
+def from_spec(spec: Spec) -> FiniteMixture:
+    """`mixture([[..],[..]], [[..],[..]])`: any kernels of one shape, the order read off it."""
+    tables = [table(kernel, "mixture: kernel") for kernel in spec.arguments]
+    given = Spec(spec.name, (), spec.keywords).take(weights=None)
+    require(len(tables) > 0, "mixture: expected at least one kernel, as in mixture([0.2,0.8])")
+    shapes = {(len(rows), len(rows[0])) for rows in tables}
+    require(len(shapes) == 1, f"mixture: kernels of different shapes {sorted(shapes)}")
+    space = space_of_table(*shapes.pop(), "mixture")
+    kernels = torch.tensor(tables, dtype=torch.float64)
+    return FiniteMixture.of(space, kernels, given_weights(given["weights"]))
+
+
+def given_weights(given: object) -> Float[Tensor, "J"] | None:
+    """Weights as a specification gives them; None where it gives none."""
+    if given is None:
+        return None
+    return torch.tensor(table(given, "weights")[0], dtype=torch.float64)

@@ -1,0 +1,49 @@
+"""Priors by name, and families by the name that bank files give them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from posteer.core.registry import Registry
+from posteer.core.spec import Spec, parse_spec
+from posteer.families.protocol import Family, Prior
+
+PRIORS: Registry[Callable[[Spec], Prior]] = Registry(
+    "process",
+    "priors",
+    {
+        "beta-bernoulli": "posteer.families.markov.dirichlet:beta_bernoulli",
+        "urn": "posteer.families.markov.dirichlet:urn",
+        "markov": "posteer.families.markov.dirichlet:from_spec",
+        "coins": "posteer.families.markov.mixtures:coins",
+        "mixture": "posteer.families.markov.mixtures:from_spec",
+        "dirichlet-mixture": "posteer.families.markov.fit.dirichlet_mixture:from_spec",
+    },
+)
+"""Each makes a prior of its specification; `exact:name(..)` is then a model."""
+
+FAMILIES: Registry[Callable[[Mapping[str, Any]], Family]] = Registry(
+    "family of latents", "families", {"markov": "posteer.families.markov.family:from_facts"}
+)
+"""Each makes a family of what the file of a bank says about it."""
+
+
+def open_process(text: str) -> Prior:
+    """A prior by name: `urn`, `beta-bernoulli`, `markov(vocab=3,order=2)`, `coins(0.2,0.7)`.
+
+    >>> open_process("markov(vocab=3,order=1)").spec
+    'markov(vocab=3,order=1,concentration=0.5)'
+    """
+    spec = parse_spec(text)
+    return PRIORS[spec.name](spec)
+
+
+def fingerprint(prior: Prior) -> str:
+    """SHA-256 of what a prior is.
+
+    >>> fingerprint(open_process("urn")) == fingerprint(open_process("markov(order=1)"))
+    True
+    """
+    return hashlib.sha256(prior.spec.encode()).hexdigest()

@@ -1,0 +1,67 @@
+"""Random search: the best of so many uniform prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from posteer.core.errors import require
+from posteer.core.progress import Progress
+from posteer.core.randomness import torch_stream
+from posteer.core.spec import Spec, integer
+from posteer.methods.answers import Answer, StopReason
+from posteer.methods.direct.field import Field, searched
+from posteer.methods.forecasting import work_of_search
+from posteer.methods.protocol import Needs, Problem, Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSearch:
+    """The best of so many uniform prompts."""
+
+    prompts: int = 1000
+    at_once: int = 64
+
+    def __post_init__(self) -> None:
+        require(self.prompts >= 1, f"random: {self.prompts} prompts: expected at least 1")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(continuations=True)
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        price = problem.model.tokens_of(problem.length, problem.horizon)
+        return work_of_search(problem, self.prompts * price, self)
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        return searched(problems, self._search, progress)
+
+    def _search(self, field: Field, progress: Progress | None) -> None:
+        runs = list(range(len(field.runs)))
+        streams = [torch_stream(run.problem.seed, "random-search") for run in field.runs]
+        left = self.prompts
+        while runs and left > 0:
+            owners, prompts = [], []
+            for run in runs:
+                n = field.affordable(run, min(self.at_once, left))
+                owners += [run] * n
+                prompts.append(field.draw(n, streams[run]))
+                if n < min(self.at_once, left):
+                    field.runs[run].stop_reason = StopReason.BUDGET
+            left -= self.at_once
+            every = torch.cat(prompts)
+            values = field.values(torch.tensor(owners, dtype=torch.long), every)
+            for run, value, prompt in zip(owners, values.tolist(), every, strict=True):
+                field.runs[run].offer(value, prompt)
+            for run in dict.fromkeys(owners):
+                field.record(run, owners.count(run))
+            runs = [run for run in runs if field.runs[run].stop_reason != StopReason.BUDGET]
+            if progress is not None:
+                progress("random search", self.prompts - max(left, 0), self.prompts)
+
+
+def from_spec(spec: Spec) -> RandomSearch:
+    """`random(prompts=1000)`."""
+    given = spec.take(prompts=RandomSearch.prompts)
+    return RandomSearch(prompts=integer(given["prompts"], "prompts"))

@@ -1,0 +1,183 @@
+"""Batches of ascents: latents of many problems as one tensor programme, and what comes of each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from posteer.banks.reweighed import Bank
+from posteer.core.progress import Progress, phase
+from posteer.core.randomness import torch_stream
+from posteer.core.shapes import Bool, Float, Int
+from posteer.core.weights import ess_fraction, pareto_k
+from posteer.families.markov.family import Lifted
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.tilt import Tilt, latents_last
+from posteer.methods.climbing.search import SearchSettings, search_classes
+from posteer.methods.latent_source import BATCH_NUMBERS, Banks, bank_key, banks_of, n_latents
+from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_prompts
+from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRollouts, TiltedRuns
+from posteer.methods.ppt.snap import CandidateScore, choose, propose
+from posteer.methods.protocol import Needs, Problem, place_of
+from posteer.methods.scorers.protocol import BankScorer
+from posteer.models.meter import QueryCount
+
+STARTS_OF_A_SEARCH = 4
+"""Snapped prompts from which an allowed one is looked for, where none of them is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimised:
+    """An optimised prompt kernel with all that snapping it needs.
+
+    `means` are the utilities of the bank's latents from each context, exact or by one rollout;
+    `lifted` are those latents at the order of the ascent, `held_out` others it was not tuned on.
+    """
+
+    problem: Problem
+    bank: Bank
+    lifted: Lifted
+    ascent: Ascent
+    means: Float[Tensor, "L C"]
+    queries: QueryCount
+    held_out: Lifted | None
+
+    @property
+    def ess_fraction(self) -> float:
+        return float(ess_fraction(self.ascent.log_tilt))
+
+    @property
+    def pareto_k(self) -> float:
+        return pareto_k(self.ascent.log_tilt)
+
+    def snap(self, score: CandidateScore) -> tuple[Int[Tensor, "m"], float]:
+        """The hard prompt and its surrogate."""
+        problem, kernel, lifted = self.problem, self.ascent.prompt, self.lifted
+        asked = problem.markov
+        head = len(asked.head)
+        near = propose(lifted.space, kernel, head + problem.length, asked.first_contexts)
+        if problem.allowed is not None:
+            fine = problem.allowed.allows(near.tokens[:, head:])
+            if not bool(fine.any()):
+                return self._best_allowed(near.tokens[:, head:])
+            near = near.select(fine)
+        walk, value = choose(lifted, kernel, near, self.means, score)
+        return walk[head:], value
+
+    def _best_allowed(self, snapped: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "m"], float]:
+        """No snapped prompt is allowed: the best class that is, looked for from them."""
+        scorer = BankScorer(self.bank.kernels, self.means, self.bank.observed)
+        starts = snapped[:STARTS_OF_A_SEARCH]
+        found = search_classes(
+            self.problem.markov, scorer, SearchSettings(), self.problem.seed, starts
+        )
+        return found.prompts[0], float(found.scores.value[0])
+
+
+def ascend_all(
+    problems: list[Problem],
+    needs: Needs,
+    settings: AscentSettings,
+    tilt: Tilt,
+    *,
+    exact_means: bool,
+    device: str | None = None,
+    progress: Progress | None = None,
+    banks: Banks | None = None,
+) -> list[Optimised]:
+    """One optimised prompt kernel per problem; as many at once as memory takes."""
+    known = banks_of(needs, problems, progress) if banks is None else banks
+    groups = defaultdict(list)
+    for index, problem in enumerate(problems):
+        groups[problem.markov.order].append(index)
+    solutions: dict[int, Optimised] = {}
+    for order, indices in groups.items():
+        per_run = n_latents(needs, problems[0]) * problems[0].vocab_size ** (order + 1)
+        size = max(1, BATCH_NUMBERS // per_run)
+        for at in range(0, len(indices), size):
+            part = indices[at : at + size]
+            runs = [(problems[i], *known[bank_key(needs, problems[i])]) for i in part]
+            place = torch.device(place_of(problems[0], device))
+            solved = _ascend_batch(runs, order, settings, tilt, exact_means, place, progress)
+            solutions.update(zip(part, solved, strict=True))
+    return [solutions[index] for index in range(len(problems))]
+
+
+def _ascend_batch(
+    runs: list[tuple[Problem, Bank, Bank | None]],
+    order: int,
+    settings: AscentSettings,
+    tilt: Tilt,
+    exact_means: bool,
+    device: torch.device,
+    progress: Progress | None,
+) -> list[Optimised]:
+    first = runs[0][0]
+    before = replace(first.model.queries)
+    lifted = [bank.lifted(order, problem.markov.head) for problem, bank, _ in runs]
+    owned = [(problem, own) for (problem, _, _), own in zip(runs, lifted, strict=True)]
+    tilted = tilted_runs(owned, tilt, exact_means, device)
+    starts = _first_contexts([problem for problem, _, _ in runs])
+    seeds = [problem.seed for problem, _, _ in runs]
+    start = initial_prompts(tilted.space, seeds, starts).to(device)
+
+    def report(done: int, at_most: int, _running: int) -> None:
+        if progress is not None:
+            progress("ascending", done, at_most)
+
+    with phase("ascend"):
+        ascents = ascend(tilted, start, settings, report, starts)
+    spent = first.model.queries.since(before)
+    solved = []
+    for row, ((problem, bank, other), ascent) in enumerate(zip(runs, ascents, strict=True)):
+        own = tilted.source.select(torch.tensor([row], device=device))
+        last = ascent.prompt.final_context(tilted.space, tilted.n_transitions)
+        means = own(last).of_contexts[0].T.cpu()
+        ascent = replace(ascent, prompt=ascent.prompt.to("cpu"), log_tilt=ascent.log_tilt.cpu())
+        held_out = None if other is None else other.lifted(order, problem.markov.head)
+        solved.append(Optimised(problem, bank, lifted[row], ascent, means, spent, held_out))
+    return solved
+
+
+def tilted_runs(
+    runs: list[tuple[Problem, Lifted]], tilt: Tilt, exact_means: bool, device: torch.device
+) -> TiltedRuns:
+    """Problems and their latents as what prompt kernels are judged by."""
+    latents = torch.stack([latents_last(own.kernels) for _, own in runs]).to(device)
+    firsts = [own.first_likelihood.T for _, own in runs if own.first_likelihood is not None]
+    return TiltedRuns(
+        runs[0][1].space,
+        latents,
+        runs[0][0].markov.steps,
+        _integrand_source(runs, latents, exact_means),
+        tilt,
+        torch.stack(firsts).to(device) if firsts else None,
+    )
+
+
+def _integrand_source(
+    runs: list[tuple[Problem, Lifted]], latents: Float[Tensor, "B C V L"], exact_means: bool
+) -> IntegrandSource:
+    space, horizon = runs[0][1].space, runs[0][0].horizon
+    if not exact_means:
+        goals = [problem.expected for problem, _ in runs]
+        streams = [
+            torch_stream(problem.seed, "ppt-rollouts", device=latents.device) for problem, _ in runs
+        ]
+        return SingleRollouts(space, latents, goals, horizon, streams)
+    means = [
+        utility_of_kernels(problem.expected, space, own.kernels, horizon) for problem, own in runs
+    ]
+    return ExactMeans(torch.stack(means).transpose(1, 2).contiguous().to(latents.device))
+
+
+def _first_contexts(problems: list[Problem]) -> Bool[Tensor, "B C"] | None:
+    """Where each prompt may begin; None if anywhere."""
+    own = [problem.markov.first_contexts for problem in problems]
+    given = [mask for mask in own if mask is not None]
+    if not given:
+        return None
+    return torch.stack([torch.ones_like(given[0]) if mask is None else mask for mask in own])

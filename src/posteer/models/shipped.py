@@ -1,0 +1,59 @@
+"""Trained models: those inside the package by name, others from their folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from posteer.core.errors import InputError
+from posteer.models.transformer.checkpoint import load_model, read_manifest
+from posteer.models.transformer.model import TransformerModel
+
+ZOO = Path(__file__).parent / "zoo"
+
+
+def shipped_models() -> dict[str, Path]:
+    """The trained models inside the package, by name.
+
+    >>> sorted(shipped_models())
+    ['beta-bernoulli', 'second-order', 'ternary', 'urn']
+    """
+    return {path.parent.name: path.parent for path in sorted(ZOO.glob("*/manifest.json"))}
+
+
+def load(name: str, device: str = "cpu") -> TransformerModel:
+    """A shipped model by name, or one from a folder.
+
+    >>> load("beta-bernoulli").vocab_size
+    2
+    """
+    shipped = shipped_models()
+    if name in shipped:
+        return load_model(shipped[name], name).to(device)
+    folder = Path(name)
+    if folder.is_dir():
+        trained = folder / "model"
+        return load_model(trained if trained.is_dir() else folder, name).to(device)
+    raise InputError(
+        f"unknown model '{name}': expected {', '.join(shipped)}, a model folder, exact:urn, "
+        "exact:beta-bernoulli or exact:markov(vocab=3,order=2,concentration=0.5)"
+    )
+
+
+def model_facts(folder: Path) -> dict[str, object]:
+    """What a model folder says of itself, after checking that it is whole."""
+    manifest = read_manifest(folder)
+    plan = manifest.get("plan", {})
+    shape = plan.get("architecture", {})
+    hashes = manifest["files"]
+    weights = sorted(name for name in hashes if name.startswith("model"))
+    return {
+        "name": folder.name,
+        "process": manifest.get("process"),
+        "vocab_size": shape.get("vocab_size"),
+        "order": shape.get("order"),
+        "parameters": manifest.get("parameters"),
+        "steps": manifest.get("steps_done"),
+        "planned_steps": plan.get("steps"),
+        "excess_risk": manifest.get("excess_risk"),
+        "sha256": hashes[weights[0]] if weights else None,
+    }

@@ -1,0 +1,210 @@
+"""The Bayes-filtered transformer: a pre-norm decoder that predicts the next token.
+
+Learned token embeddings with a BOS token, positions `none` or `learned`, causal attention, GELU
+feed-forward, final norm. Layer by layer it is `torch.nn.TransformerEncoderLayer(norm_first=True)`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from posteer.core.errors import require
+from posteer.core.limits import ROLLOUT_LENGTH
+from posteer.core.shapes import Bool, Float, Int
+from posteer.models.trees import TokenTree
+from posteer.tokens.contexts import ContextSpace
+
+Positions = Literal["none", "learned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Shape of a transformer. `order` is that of the latent kernels it is trained to filter;
+    learned positions cover sequences of `max_tokens` (BOS included)."""
+
+    vocab_size: int
+    order: int
+    layers: int
+    width: int
+    heads: int
+    feedforward: int
+    positions: Positions = "none"
+    max_tokens: int = ROLLOUT_LENGTH
+
+    def __post_init__(self) -> None:
+        ContextSpace(self.vocab_size, self.order)
+        for name in ("layers", "width", "heads", "feedforward", "max_tokens"):
+            require(getattr(self, name) >= 1, f"{name} {getattr(self, name)}: expected at least 1")
+        require(
+            self.width % self.heads == 0,
+            f"width {self.width} cannot be shared by {self.heads} heads",
+        )
+        require(
+            self.positions in ("none", "learned"),
+            f"positions '{self.positions}': expected none or learned",
+        )
+
+
+class Attention(nn.Module):
+    """Causal self-attention, over a whole sequence or over a cache plus one token."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
+    ) -> Float[Tensor, "B T W"]:
+        """Causal, or as the mask says."""
+        query, key, value = self._project(x)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None
+        )
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def extend(
+        self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
+    ) -> Float[Tensor, "B 1 W"]:
+        """Attend from one new token, writing its key and value into the cache at `length`."""
+        query, key, value = self._project(x)
+        keys[:, :, length : length + 1] = key
+        values[:, :, length : length + 1] = value
+        mixed = attend_to_cache(query, keys, values, length + 1)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _project(self, x: Float[Tensor, "B T W"]) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+
+def attend_to_cache(
+    query: Float[Tensor, "B H 1 D"],
+    keys: Float[Tensor, "B H T D"],
+    values: Float[Tensor, "B H T D"],
+    length: int,
+) -> Float[Tensor, "B H 1 D"]:
+    """Attention of one token to the first `length` of a cache, in the query's precision."""
+    width = query.shape[-1]
+    if keys.is_cuda and _has_triton() and width & (width - 1) == 0 and width >= 16:
+        from posteer.models.transformer.decode import decode
+
+        return decode(query, keys, values, length)
+    seen = slice(0, length)
+    key, value = keys[:, :, seen].to(query.dtype), values[:, :, seen].to(query.dtype)
+    return functional.scaled_dot_product_attention(query, key, value)
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+class Block(nn.Module):
+    """Norm, attention, norm, feed-forward, each added to the stream."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(shape.width)
+        self.attention = Attention(shape.width, shape.heads)
+        self.feedforward_norm = nn.LayerNorm(shape.width)
+        self.up = nn.Linear(shape.width, shape.feedforward)
+        self.down = nn.Linear(shape.feedforward, shape.width)
+
+    def forward(
+        self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
+    ) -> Float[Tensor, "B T W"]:
+        return self.feed(x + self.attention(self.attention_norm(x), mask))
+
+    def extend(
+        self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
+    ) -> Float[Tensor, "B 1 W"]:
+        mixed = self.attention.extend(self.attention_norm(x), keys, values, length)
+        return self.feed(x + mixed)
+
+    def feed(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+        return x + self.down(functional.gelu(self.up(self.feedforward_norm(x))))
+
+
+class Transformer(nn.Module):
+    """The network. Token `vocab_size` is BOS."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.shape = shape
+        self.tokens = nn.Embedding(shape.vocab_size + 1, shape.width)
+        self.positions = (
+            nn.Embedding(shape.max_tokens, shape.width) if shape.positions == "learned" else None
+        )
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.LayerNorm(shape.width)
+        self.head = nn.Linear(shape.width, shape.vocab_size)
+        self.apply(self._initialise)
+        small = 0.02 / (2 * shape.layers) ** 0.5  # residual branches start small, by depth
+        for name, parameter in self.named_parameters():
+            if name.endswith(("attention.out.weight", "down.weight")):
+                nn.init.normal_(parameter, std=small)
+
+    @staticmethod
+    def _initialise(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        """Logits of the next token before the first and after each token."""
+        bos = tokens.new_full((len(tokens), 1), self.shape.vocab_size)
+        return self.logits(self.tokens(torch.cat([bos, tokens], 1)))
+
+    def logits_of_rows(self, rows: Float[Tensor, "B T V"]) -> Float[Tensor, "B T1 V"]:
+        """As `forward`, from distributions over tokens: what gradients in one-hot inputs need."""
+        return self.logits(self._after_bos(self.embed(rows)))
+
+    def embed(self, rows: Float[Tensor, "B T V"]) -> Float[Tensor, "B T W"]:
+        """Mixtures of token embeddings; one-hot rows are tokens."""
+        return rows @ self.tokens.weight[: self.shape.vocab_size]
+
+    def _after_bos(self, embedded: Float[Tensor, "B T W"]) -> Float[Tensor, "B T1 W"]:
+        bos = self.tokens.weight[self.shape.vocab_size].expand(len(embedded), 1, -1)
+        return torch.cat([bos, embedded], 1)
+
+    def tree_log_probs(
+        self, embedded: Float[Tensor, "B m W"], tree: TokenTree
+    ) -> Float[Tensor, "K Y"]:
+        """Log-probabilities of all continuations of embedded prompts, in one pass."""
+        n, prefix = len(embedded), embedded.shape[1] + 1
+        nodes = self.tokens(tree.tokens.to(embedded.device)).expand(n, -1, -1)
+        x = torch.cat([self._after_bos(embedded), nodes], 1)
+        if self.positions is not None:
+            self.require_positions(prefix + tree.deepest)
+            places = torch.cat([torch.arange(prefix), prefix - 1 + tree.depths])
+            x = x + self.positions.weight[places.to(x.device)]
+        mask = tree.mask(prefix, x.device)
+        for block in self.blocks:
+            x = block(x, mask)
+        logits = self.head(self.norm(x[:, prefix - 1 :]))
+        return tree.join(logits.float().log_softmax(-1))
+
+    def logits(self, x: Float[Tensor, "B T1 W"]) -> Float[Tensor, "B T1 V"]:
+        if self.positions is not None:
+            self.require_positions(x.shape[1])
+            x = x + self.positions.weight[: x.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+    def require_positions(self, n: int) -> None:
+        require(
+            self.positions is None or n <= self.shape.max_tokens,
+            f"a sequence of {n - 1} tokens: this model was trained on positions for "
+            f"{self.shape.max_tokens - 1} and has nothing to say past them",
+        )

@@ -1,0 +1,57 @@
+"""Vocabularies: names for tokens, text to tokens and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posteer.core.errors import require
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens 0 .. `size - 1` by their names, which are their numbers unless `names` are given.
+
+    Names of one character each are written in a row, longer ones are separated.
+
+    >>> Vocabulary(2).show([0, 1, 1]), Vocabulary(12).show([11, 0])
+    ('011', '11,0')
+    >>> Vocabulary(2, ("H", "T")).parse("HTT")
+    (0, 1, 1)
+    """
+
+    size: int
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        given = len(self.names) in (0, self.size) and len(set(self.names)) == len(self.names)
+        require(given, f"names {self.names}: expected {self.size} different ones")
+
+    @property
+    def in_a_row(self) -> bool:
+        """Whether a text needs no separators."""
+        return all(len(name) == 1 for name in self.names) if self.names else self.size <= 10
+
+    def show(self, tokens: Sequence[int], separator: str = ",") -> str:
+        """The inverse of `parse`."""
+        texts = (self.names[token] if self.names else str(token) for token in tokens)
+        return ("" if self.in_a_row else separator).join(texts)
+
+    def parse(self, text: str, what: str = "prompt", separator: str = ",") -> tuple[int, ...]:
+        """`010101`, or separated names; a text that is no row of tokens is refused."""
+        apart = separator in text or not self.in_a_row
+        symbols = [part.strip() for part in (text.split(separator) if apart else text.strip())]
+        require(len(symbols) > 0, f"the {what} is empty")
+        return tuple(self._token(symbol, what) for symbol in symbols)
+
+    def _token(self, symbol: str, what: str) -> int:
+        if self.names:
+            names = ", ".join(self.names)
+            require(symbol in self.names, f"{what} has the symbol '{symbol}': expected {names}")
+            return self.names.index(symbol)
+        whole = symbol.isascii() and symbol.isdigit() and len(symbol) < 19
+        require(
+            whole and int(symbol) < self.size,
+            f"{what} has the symbol '{symbol}': expected symbols 0 to {self.size - 1}",
+        )
+        return int(symbol)

@@ -8,61 +8,59 @@ from typing import TYPE_CHECKING, Any
 from posteer.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from posteer.api.compare import compare
-    from posteer.api.elicit import elicit, elicit_many
-    from posteer.banks import LatentBank, load_bank, sample
-    from posteer.banks.checks.report import check_filter
-    from posteer.core.errors import InputError
-    from posteer.evaluation import estimate_from_bank, expected_utility, landscape
-    from posteer.families.markov.priors import open_process
-    from posteer.goals.utilities import open_utility
-    from posteer.models import load, open_model
-    from posteer.results import Elicitation
-    from posteer.sweeps.results import load_results
+    from posteer.api import compare as compare
+    from posteer.api import elicit as elicit
+    from posteer.api import elicit_batch as elicit_batch
+    from posteer.api import elicit_many as elicit_many
+    from posteer.api import evaluate as evaluate
+    from posteer.banks import LatentBank as LatentBank
+    from posteer.banks import load_bank as load_bank
+    from posteer.banks import sample as sample
+    from posteer.banks.checks.report import check_filter as check_filter
+    from posteer.core.errors import InputError as InputError
+    from posteer.evaluation import estimate_from_bank as estimate_from_bank
+    from posteer.evaluation import expected_utility as expected_utility
+    from posteer.evaluation import landscape as landscape
+    from posteer.families.registry import open_process as open_process
+    from posteer.goals.utilities import open_utility as open_utility
+    from posteer.methods.protocol import Request as Request
+    from posteer.models import load as load
+    from posteer.models import open_model as open_model
+    from posteer.results import Elicitation as Elicitation
+    from posteer.sweeps.results import load_results as load_results
 
 # Names resolve on first use, so that `import posteer` (and `posteer --help`) does not load torch.
 _HOMES = {
     "Elicitation": "posteer.results",
-    "elicit": "posteer.api.elicit",
-    "elicit_many": "posteer.api.elicit",
     "InputError": "posteer.core.errors",
+    "LatentBank": "posteer.banks",
+    "Request": "posteer.methods.protocol",
+    "check_filter": "posteer.banks.checks.report",
+    "compare": "posteer.api",
+    "elicit": "posteer.api",
+    "elicit_batch": "posteer.api",
+    "elicit_many": "posteer.api",
     "estimate_from_bank": "posteer.evaluation",
+    "evaluate": "posteer.api",
     "expected_utility": "posteer.evaluation",
     "landscape": "posteer.evaluation",
-    "compare": "posteer.api.compare",
-    "LatentBank": "posteer.banks",
+    "load": "posteer.models",
     "load_bank": "posteer.banks",
     "load_results": "posteer.sweeps.results",
-    "sample": "posteer.banks",
-    "check_filter": "posteer.banks.checks.report",
-    "load": "posteer.models",
     "open_model": "posteer.models",
-    "open_process": "posteer.families.markov.priors",
+    "open_process": "posteer.families.registry",
     "open_utility": "posteer.goals.utilities",
+    "sample": "posteer.banks",
 }
 
-__all__ = [
-    "Elicitation",
-    "InputError",
-    "LatentBank",
-    "check_filter",
-    "compare",
-    "elicit",
-    "elicit_many",
-    "estimate_from_bank",
-    "expected_utility",
-    "landscape",
-    "load",
-    "load_bank",
-    "load_results",
-    "open_model",
-    "open_process",
-    "open_utility",
-    "sample",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'posteer' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

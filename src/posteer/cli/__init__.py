@@ -5,13 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
 from posteer.cli import sweep
-from posteer.cli.output import AsJson, print_json, refuse
+from posteer.cli.options import (
+    AsJson,
+    Asked,
+    AskedOnce,
+    Context,
+    Device,
+    Horizon,
+    Model,
+    UtilityName,
+    View,
+)
+from posteer.cli.output import print_json, refuse
 from posteer.core.errors import InputError, require
+from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.version import __version__
 
 app = App(
@@ -20,157 +32,80 @@ app = App(
     help="Elicit behaviour from sequence models by steering their latent posterior.",
 )
 
-Model = Annotated[
-    str,
-    Parameter(
-        help="urn, beta-bernoulli, ternary, second-order (trained), a model folder, exact:urn, "
-        "exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), "
-        "exact:coins(0.2,0.7) or exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
-    ),
-]
-UtilityName = Annotated[
-    str,
-    Parameter(
-        help="dyck, frequency(0.3), reverse-xent(tau-0.2), reverse-xent(sym-0.1), "
-        "reverse-xent(dir-4), reverse-xent([[..],[..]]), forward-xent(tau-0.2) (not for ppt) or "
-        "./file.py:function."
-    ),
-]
-Budget = Annotated[
-    int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
-]
-Context = Annotated[
-    str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
-]
-Allowed = Annotated[
-    str | None,
-    Parameter(
-        help="Conditions on the prompt: first=0;last=1;ban=11,000;count(1)<=10;position(3)=0|1."
-    ),
-]
-Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
-Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
+
+ONE_SEARCH, A_COMPARISON = AskedOnce(), Asked(model="urn")
+"""What is asked where nothing is said."""
+
+
+def show(record: Any, view: str, as_json: bool) -> None:
+    """A record as it was asked for."""
+    from posteer.views.registry import VIEWS
+
+    VIEWS["json" if as_json else view](record)
 
 
 @app.command
 def elicit(
+    asked: AskedOnce = ONE_SEARCH,
     *,
-    model: Model = "exact:urn",
-    utility: UtilityName = "dyck",
-    length: Annotated[int, Parameter(help="Length of the prompt to find.")] = 6,
-    horizon: Horizon = 4,
-    method: Annotated[
-        str | None,
-        Parameter(
-            help="auto, classes, classes-analytic, ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, "
-            "gcg, coordinate, beam, random, simplex-pt, real-pt, soft-pt or exhaustive."
-        ),
-    ] = "auto",
-    seed: Annotated[
-        int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
-    ] = 0,
-    bank: Annotated[
-        str | None, Parameter(help="Latents from `posteer sample`, for classes, ppt and ppt-rb.")
-    ] = None,
-    allow_mismatch: Annotated[
-        bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
-    ] = False,
-    context: Context = "",
-    allowed: Allowed = None,
-    max_model_tokens: Budget = None,
-    verify: Annotated[
-        int, Parameter(help="Ask the model itself about so many of the best candidates.")
-    ] = 0,
-    device: Device = "auto",
-    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+    view: View = "panel",
+    as_json: AsJson = False,
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""
-    from posteer.api.elicit import elicit as find
+    from posteer.api import elicit as find
+    from posteer.views.registry import VIEWS
     from posteer.views.terminal import panels as console
 
+    VIEWS[view]  # an unknown one is refused before anything runs
     with console.delayed_progress() as progress:
-        found = find(
-            model,
-            utility,
-            length=length,
-            horizon=horizon,
-            method=method,
-            seed=seed,
-            bank=bank,
-            allow_mismatch=allow_mismatch,
-            context=context,
-            allowed=allowed,
-            max_model_tokens=max_model_tokens,
-            verify=verify,
-            device=device,
-            progress=progress,
-        )
-    if as_json:
-        print_json(found.to_json())
-    else:
-        console.show_elicitation(found)
+        found = find(**asked.given(), progress=progress)
+    show(found, view, as_json)
 
 
 @app.command
 def compare(
+    asked: Asked = A_COMPARISON,
     *,
-    model: Model = "urn",
-    utility: UtilityName = "dyck",
-    length: Annotated[int, Parameter(help="Length of the prompts to find.")] = 6,
-    horizon: Horizon = 4,
     methods: Annotated[
         str, Parameter(help="Comma-separated, settings in brackets: ppt-rb,gcg,coordinate.")
     ] = "ppt-rb,gcg,coordinate",
     seeds: Annotated[int, Parameter(help="Runs of each method.")] = 10,
-    context: Context = "",
-    allowed: Allowed = None,
-    max_model_tokens: Budget = None,
     amortise: Annotated[
         int, Parameter(help="Utilities that share the cost of a bank in table and figure.")
     ] = 51,
     figure: Annotated[
         Path | None, Parameter(help="Best utility against tokens: .svg, .pdf or .png.")
     ] = None,
-    device: Device = "auto",
-    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+    view: View = "panel",
+    as_json: AsJson = False,
 ) -> None:
     """Methods side by side: what they find, what they cost, when a bank pays for itself."""
-    from posteer.api import compare as comparing
+    from posteer.api import compare as beside
     from posteer.core.spec import split_names
+    from posteer.results import trajectory
     from posteer.views.figures import canvas as figures
     from posteer.views.terminal import panels as console
-    from posteer.views.terminal.compare import show_comparison
 
     if figure is not None:
         figures.check_path(figure)
     with console.delayed_progress() as progress:
-        found = comparing.compare(
-            model,
-            utility,
-            length=length,
-            horizon=horizon,
+        found = beside(
+            **asked.given(),
             methods=split_names(methods),
             seeds=seeds,
-            context=context,
-            allowed=allowed,
-            max_model_tokens=max_model_tokens,
             amortised_over=amortise,
-            device=device,
             progress=progress,
         )
     if figure is not None:
         from posteer.views.figures.compare import draw_trajectories
 
         paths = {
-            summary.method: [results.trajectory(run, amortise) for run in summary.runs]
+            summary.method: [trajectory(run, amortise) for run in summary.runs]
             for summary in found.methods
         }
-        title = f"{utility} from {model}, length {length}"
+        title = f"{asked.utility} from {asked.model}, length {asked.length}"
         draw_trajectories(paths, title, found.optimum, figure)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        show_comparison(found)
+    show(found, view, as_json)
 
 
 @app.command
@@ -185,35 +120,25 @@ def evaluate(
     seed: Annotated[int, Parameter(help="Seed of Monte Carlo rollouts, if any are needed.")] = 0,
     context: Context = "",
     device: Device = "auto",
-    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+    view: View = "panel",
+    as_json: AsJson = False,
 ) -> None:
     """The expected utility of a given prompt, and its rank among all prompts of its length."""
-    from posteer.api.evaluate import judge
+    from posteer.api import evaluate as judge
     from posteer.views.terminal import panels as console
 
+    asked = {"horizon": horizon, "seed": seed, "context": context, "device": device}
     with console.delayed_progress() as progress:
-        judged = judge(
-            model,
-            utility,
-            prompt,
-            horizon=horizon,
-            seed=seed,
-            context=context,
-            device=device,
-            progress=progress,
-        )
-    if as_json:
-        print_json(judged.to_json())
-    else:
-        console.show_judgement(judged)
+        judged = judge(model, utility, prompt, **asked, progress=progress)  # type: ignore[arg-type]
+    show(judged, view, as_json)
 
 
 @app.command
 def sample(
     *,
     model: Model = "urn",
-    rollouts: Annotated[int, Parameter(help="Latents to draw.")] = 5000,
-    length: Annotated[int, Parameter(help="Tokens of each rollout.")] = 2000,
+    rollouts: Annotated[int, Parameter(help="Latents to draw.")] = N_SAMPLES,
+    length: Annotated[int, Parameter(help="Tokens of each rollout.")] = ROLLOUT_LENGTH,
     out: Annotated[
         Path | None, Parameter(help="File of the bank; the same command resumes a draw.")
     ] = None,
@@ -239,12 +164,11 @@ def sample(
         Path | None, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
     ] = None,
     device: Device = "auto",
-    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a model's own latent prior by rolling it out and counting (predictive Monte Carlo)."""
     from posteer.banks import sampling
     from posteer.banks.checks import report as checks
-    from posteer.core.device import pick_device
     from posteer.models import open_model
     from posteer.views.figures import canvas as figures
     from posteer.views.terminal import banks
@@ -255,7 +179,7 @@ def sample(
     if figure is not None:
         figures.check_path(figure)
     settings = checks.CheckSettings(effort=effort, seed=seed)
-    opened = open_model(model, pick_device(device))
+    opened = open_model(model, device)
     with console.delayed_progress() as progress:
         bank = sampling.sample(
             opened,
@@ -309,7 +233,7 @@ def train(
     seed: int | None = None,
     device: Device = "auto",
     max_minutes: Annotated[float, Parameter(help="Stop cleanly after so long.")] = float("inf"),
-    as_json: Annotated[AsJson, Parameter(name="--json")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Meta-train a transformer to filter a process. Ctrl-C stops cleanly; run again to go on."""
     from posteer.training import plan as plans
@@ -335,7 +259,7 @@ def train(
 
 
 @app.command
-def models(*, as_json: Annotated[AsJson, Parameter(name="--json")] = False) -> None:
+def models(*, as_json: AsJson = False) -> None:
     """The trained models inside the package, checked against their hashes."""
     from posteer.models import model_facts, shipped_models
     from posteer.views.terminal import panels as console

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from posteer.cli.output import AsJson, print_json
+from posteer.cli.options import AsJson as Json
+from posteer.cli.output import print_json
 from posteer.core.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ Workers = Annotated[int, Parameter(help="Processes. More may join from other mac
 BatchSize = Annotated[
     int | None, Parameter(name="--batch", help="Runs solved as one tensor programme.")
 ]
-Json = Annotated[AsJson, Parameter(name="--json")]
 
 
 def _chosen(preset: str | None, config: Path | None) -> SweepConfig:

@@ -111,7 +111,7 @@ class Asked(StrEnum):
 class Verification:
     """What asking the model itself about candidates gave.
 
-    `compared` candidates were asked about for `tokens`; the best had been in `place` (from 1) before.
+    `compared` candidates were asked about for `tokens`; the best had been in `place` (from 1).
     `standard_error` is that of a sampled J, 0 where it is exact.
     """
 

@@ -9,43 +9,26 @@ from torch import Tensor
 
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float, Int
-from posteer.families.markov.priors import Process, sample_sequences
-from posteer.models.transformer.model import Transformer
-from posteer.tokens.contexts import ContextSpace
+from posteer.families.protocol import Prior
+from posteer.models.transformer.network import Transformer
 
 
 def training_batch(
-    process: Process, n: int, length: int, seed: int, step: int, device: torch.device
+    prior: Prior, n: int, length: int, seed: int, step: int, device: torch.device
 ) -> Int[Tensor, "B T"]:
     """The batch of a step: kernels from the prior, sequences on the device, no loop over tokens."""
     kernel_stream = numpy_stream(seed, "training-kernels", step)
     generator = torch_stream(seed, "training-tokens", step, device=device)
-    return sample_sequences(process, n, length, kernel_stream, generator)[0]
+    return prior.sample(n, kernel_stream).roll_out(length, generator)
 
 
-def exact_log_loss(process: Process, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """`-log p(y_t | y_<t)` under exact Bayes, for every position at once."""
-    space = process.space
-    losses = [_exact_log_loss(process, space, part) for part in tokens.split(16)]
-    return torch.cat(losses)
-
-
-def _exact_log_loss(
-    process: Process, space: ContextSpace, tokens: Int[Tensor, "B T"]
-) -> Float[Tensor, "B T"]:
-    n, length = tokens.shape
-    first = tokens.new_zeros(n, min(space.order, length)).double()
-    first += torch.log(torch.tensor(float(space.vocab_size), dtype=torch.float64))
-    if length <= space.order:
-        return first
-    contexts = space.contexts_of(tokens)[:, :-1]
-    edges = contexts * space.vocab_size + tokens[:, space.order :]
-    seen = torch.nn.functional.one_hot(edges, space.n_contexts * space.vocab_size)
-    before = (seen.cumsum(1) - seen).double().flatten(0, 1)
-    shape = (space.n_contexts, space.vocab_size)
-    law = process.predictive(before.unflatten(-1, shape), contexts.flatten())
-    chosen = law.gather(-1, tokens[:, space.order :].flatten()[:, None])
-    return torch.cat([first, -chosen.log().view(n, -1)], 1)
+def exact_log_loss(prior: Prior, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """`-log p(y_t | y_<t)` under exact Bayes, at every position."""
+    belief, losses = prior.start(len(tokens)), []
+    for token in tokens.unbind(1):
+        losses.append(-belief.log_probs.gather(1, token[:, None])[:, 0])
+        belief = prior.observe(belief, token)
+    return torch.stack(losses, 1)
 
 
 @dataclass(frozen=True)
@@ -62,13 +45,11 @@ class ExcessRisk:
 class HeldOut:
     """Fixed sequences that training never sees, and their exact losses, computed once."""
 
-    def __init__(
-        self, process: Process, n: int, length: int, seed: int, device: torch.device
-    ) -> None:
+    def __init__(self, prior: Prior, n: int, length: int, seed: int, device: torch.device) -> None:
         generator = torch_stream(seed, "held-out-tokens")
         stream = numpy_stream(seed, "held-out-kernels")
-        tokens, _ = sample_sequences(process, n, length, stream, generator)
-        self.exact = exact_log_loss(process, tokens)
+        tokens = prior.sample(n, stream).roll_out(length, generator)
+        self.exact = exact_log_loss(prior, tokens)
         self.tokens = tokens.to(device)
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from torch import Tensor
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically, write_folder_atomically, write_json
 from posteer.core.randomness import torch_stream
-from posteer.families.markov.priors import open_process
+from posteer.families.registry import open_process
 from posteer.models.transformer.checkpoint import (
     read_manifest,
     read_tensors,
@@ -29,7 +29,7 @@ from posteer.models.transformer.checkpoint import (
     split_tensors,
     with_manifest,
 )
-from posteer.models.transformer.model import Transformer
+from posteer.models.transformer.network import Transformer
 from posteer.training.data import ExcessRisk, HeldOut, training_batch
 from posteer.training.plan import TrainingPlan
 
@@ -76,7 +76,7 @@ class Trainer:
     ) -> None:
         self.plan, self.out = plan, out
         self.device = torch.device(device)
-        self.process = open_process(plan.process)
+        self.prior = open_process(plan.process)
         self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
         self.log_every = log_every
         self.report = report or (lambda _: None)
@@ -87,7 +87,7 @@ class Trainer:
         self.records: list[dict[str, Any]] = []
         self.step = 0
         self._resume()
-        self.held_out = HeldOut(self.process, held_out, plan.length, plan.seed, self.device)
+        self.held_out = HeldOut(self.prior, held_out, plan.length, plan.seed, self.device)
         forward: Callable[[Tensor], Tensor] = self._loss
         self.loss: Callable[[Tensor], Tensor] = torch.compile(forward) if compiled else forward
         self.excess: ExcessRisk | None = None
@@ -172,7 +172,7 @@ class Trainer:
         plan = self.plan
         for group in self.optimiser.param_groups:
             group["lr"] = plan.rate(step)
-        tokens = training_batch(self.process, plan.batch, plan.length, plan.seed, step, self.device)
+        tokens = training_batch(self.prior, plan.batch, plan.length, plan.seed, step, self.device)
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
         for part in tokens.chunk(plan.accumulate):

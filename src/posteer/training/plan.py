@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from posteer.core.errors import InputError, require
-from posteer.families.markov.priors import open_process
-from posteer.models.transformer.model import Architecture
+from posteer.families.registry import open_process
+from posteer.models.transformer.network import Architecture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class TrainingPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        space = open_process(self.process).space
+        space = open_process(self.process).family
         shape = self.architecture
         require(
             (shape.vocab_size, shape.order) == (space.vocab_size, space.order),
@@ -153,7 +153,7 @@ def make_plan(
     shape = {**asdict(base.architecture), **_given(architecture)}
     changes = _given(settings)
     if process is not None:
-        space = open_process(process).space
+        space = open_process(process).family
         shape |= {"vocab_size": space.vocab_size, "order": space.order}
     shape["max_tokens"] = max(changes.get("length", base.length), 1)
     require(

@@ -19,7 +19,6 @@ from posteer.core.errors import require
 from posteer.core.shapes import Float, Int
 from posteer.families.markov.family import MarkovFamily, MarkovLatents
 from posteer.families.markov.prompt_classes import ClassProblem, PromptClasses
-from posteer.families.protocol import Prior
 from posteer.tokens.conditions import AllowedPrompts
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
@@ -167,10 +166,3 @@ def belief_of_counts(
     """The belief after any histories with these counts and last contexts, without reading them."""
     space = prior.space
     return CountBelief(prior, counts.double(), last % space.n_contexts, space.order)
-
-
-def sample_sequences(
-    prior: Prior, n: int, length: int, stream: np.random.Generator, generator: torch.Generator
-) -> Int[Tensor, "B T"]:
-    """Hierarchical draws: `n` latents of the prior, and `length` tokens of each."""
-    return prior.sample(n, stream).roll_out(length, generator)

@@ -11,7 +11,9 @@ import torch
 from posteer.banks.checks.report import FilterReport
 from posteer.banks.drawn import LatentBank
 from posteer.core.randomness import numpy_stream
-from posteer.families.markov.priors import Process, open_process
+from posteer.families.markov.family import kernels_of
+from posteer.families.protocol import Prior
+from posteer.families.registry import open_process
 from posteer.views.figures.canvas import canvas, save
 
 ROWS_SHOWN = 4
@@ -34,26 +36,20 @@ def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     save(figure, out)
 
 
-def known_process(bank: LatentBank) -> Process | None:
-    """The process a bank names, conditioned on the bank's context."""
-    from posteer.tokens.contexts import count_transitions
-
+def known_prior(bank: LatentBank) -> Prior | None:
+    """The prior a bank names, conditioned on the bank's context."""
     origin = bank.origin
-    if origin.process is None:
-        return None
-    process = open_process(origin.process)
-    if len(origin.context) > bank.space.order:
-        return process.posterior(count_transitions(bank.space, torch.tensor(origin.context)))
-    return process
+    return None if origin.process is None else open_process(origin.process).after(origin.context)
 
 
 def _prior(panel: Any, bank: LatentBank) -> None:
-    process = known_process(bank)
+    prior = known_prior(bank)
     edges = torch.linspace(0, 1, 51).numpy()
     token = bank.space.vocab_size - 1
     exact = None
-    if process is not None:
-        exact = process.sample_kernels(200_000, numpy_stream(0, "figure"))[..., token].numpy()
+    if prior is not None:
+        drawn = kernels_of(prior.sample(200_000, numpy_stream(0, "figure")))
+        exact = drawn[..., token].numpy()
     for context in range(min(bank.space.n_contexts, ROWS_SHOWN)):
         own = bank.kernels[:, context, token].numpy()
         line = panel.hist(own, edges, density=True, histtype="step", label=f"row {context}")

@@ -18,11 +18,17 @@ from rich.text import Text
 
 from posteer.core.device import pick_device
 from posteer.core.progress import Progress as Report
-from posteer.results import Elicitation, Judgement
+from posteer.results import Elicitation, Judged, Judgement, Question
 from posteer.tokens.prompts import show_prompt
 from posteer.training.loop import Progress as TrainingProgress
 from posteer.training.loop import Trainer
 from posteer.training.plan import TrainingPlan
+from posteer.views.sentences import (
+    certificate_text,
+    choice_text,
+    estimator_text,
+    verified_text,
+)
 
 PATIENCE_SECONDS = 1.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -61,46 +67,47 @@ def delayed_progress() -> Iterator[Report]:
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:
     """The prompt, how good it is, and how far to trust the search that found it."""
-    rows = _rows_of_prompt(found)
-    if found.surrogate is not None:
-        error = found.surrogate_standard_error
-        snapped = found.snapped_surrogate
+    asked, answer = found.asked, found.answer
+    rows = _rows_of_prompt(found.prompt, found.judged, asked, asked.allowed)
+    if answer.surrogate is not None:
+        error, snapped = answer.surrogate_standard_error, answer.snapped_surrogate
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
         name = "soft prefix" if error is None else "surrogate"
         spread = "" if error is None else f" ± {error:.4f}"
-        rows.add_row(name, f"{found.surrogate:.4f}{spread}{after}{_departure(found)}")
-    if found.held_out_surrogate is not None:
-        error = found.held_out_standard_error or 0.0
-        rows.add_row("held-out latents", f"{found.held_out_surrogate:.4f} ± {error:.4f}")
-    if found.ess_fraction is not None:
-        rows.add_row("ESS / L", f"{found.ess_fraction:.3f}{_ess_verdict(found.ess_fraction)}")
-    if found.pareto_k is not None:
-        plain = found.estimator is None or found.estimator.startswith(("importance", "psis"))
-        rows.add_row("Pareto k-hat", _k_text(found.pareto_k, plain))
-    if found.surrogate_history:
-        low, high = min(found.surrogate_history), max(found.surrogate_history)
-        rows.add_row("ascent", f"{sparkline(found.surrogate_history)}  {low:.3f} to {high:.3f}")
-    elif len(found.history) > 1:
-        values = [step.value for step in found.history]
+        rows.add_row(name, f"{answer.surrogate:.4f}{spread}{after}{_departure(found)}")
+    if answer.held_out_surrogate is not None:
+        error = answer.held_out_standard_error or 0.0
+        rows.add_row("held-out latents", f"{answer.held_out_surrogate:.4f} ± {error:.4f}")
+    if answer.ess_fraction is not None:
+        rows.add_row("ESS / L", f"{answer.ess_fraction:.3f}{_ess_verdict(answer.ess_fraction)}")
+    if answer.pareto_k is not None:
+        plain = answer.estimator is None or answer.estimator.name in ("importance", "psis")
+        rows.add_row("Pareto k-hat", _k_text(answer.pareto_k, plain))
+    if answer.surrogate_history:
+        low, high = min(answer.surrogate_history), max(answer.surrogate_history)
+        rows.add_row("ascent", f"{sparkline(answer.surrogate_history)}  {low:.3f} to {high:.3f}")
+    elif len(answer.history) > 1:
+        values = [step.value for step in answer.history]
         rows.add_row("search", f"{sparkline(values)}  to {values[-1]:.3f}")
-    if found.steps is not None:
-        rows.add_row("steps", f"{found.steps} ({found.stop_reason})")
-    for label, text in (("method", found.choice), ("estimator", found.estimator)):
-        if text is not None:
-            rows.add_row(label, Text(text))
-    if found.verified is not None:
-        rows.add_row("verified", found.verified)
-    if found.certificate is not None:
-        rows.add_row("certificate", found.certificate)
+    if answer.steps is not None:
+        rows.add_row("steps", f"{answer.steps} ({answer.stop_reason})")
+    if answer.choice is not None:
+        rows.add_row("method", Text(choice_text(answer.choice)))
+    if answer.estimator is not None:
+        rows.add_row("estimator", Text(estimator_text(answer.estimator)))
+    if answer.verified is not None:
+        rows.add_row("verified", verified_text(answer.verified))
+    if answer.certificate is not None:
+        rows.add_row("certificate", certificate_text(answer.certificate))
     rows.add_row("model queries", _cost_text(found.cost))
     rows.add_row("time", f"{found.seconds:.2f} s")
-    title = f"{found.utility} from {found.model} · {found.method} · horizon {found.horizon}"
+    title = f"{asked.utility} from {asked.model} · {asked.method} · horizon {asked.horizon}"
     (console or Console()).print(Panel(rows, title=Text(title), expand=False))
 
 
 def show_judgement(judged: Judgement, console: Console | None = None) -> None:
     """A given prompt's utility, optimum and rank."""
-    rows = _rows_of_prompt(judged)
+    rows = _rows_of_prompt(judged.prompt, judged.judged, judged)
     title = f"{judged.utility} from {judged.model} · horizon {judged.horizon}"
     (console or Console()).print(Panel(rows, title=Text(title), expand=False))
 
@@ -117,19 +124,20 @@ def sparkline(values: list[float], width: int = 40) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in picked)
 
 
-def _rows_of_prompt(result: Elicitation | Judgement) -> Table:
+def _rows_of_prompt(
+    prompt: list[int], judged: Judged, asked: Question | Judgement, allowed: str | None = None
+) -> Table:
     """A prompt, its utility, and how that stands among all prompts."""
     rows = rows_table()
-    if result.context:
-        rows.add_row("context", show_prompt(result.context, result.vocab_size))
-    rows.add_row("prompt", _prompt_text(result.prompt, result.vocab_size))
-    rows.add_row("expected utility", _utility_text(result))
-    allowed = result.allowed if isinstance(result, Elicitation) else None
+    if asked.context:
+        rows.add_row("context", show_prompt(asked.context, asked.vocab_size))
+    rows.add_row("prompt", _prompt_text(prompt, asked.vocab_size))
+    rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
     rows.add_row(
-        "optimum", _optimum_text(result.expected_utility, result.optimum, which, result.exact)
+        "optimum", _optimum_text(judged.expected_utility, judged.optimum, which, judged.exact)
     )
-    rows.add_row("rank", _rank_text(result.rank, result.n_prompts))
+    rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
     return rows
@@ -146,7 +154,7 @@ def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
     return Text(show_prompt(prompt, vocab_size), style="bold green")
 
 
-def _utility_text(result: Elicitation | Judgement) -> str:
+def _utility_text(result: Judged) -> str:
     if result.exact:
         return f"{result.expected_utility:.6f} (exact)"
     if result.standard_error == 0:
@@ -167,10 +175,10 @@ def _optimum_text(
 
 def _departure(found: Elicitation) -> str:
     """A warning where the model does not do what its latents say a hard prompt does."""
-    error, snapped = found.surrogate_standard_error, found.snapped_surrogate
-    if error is None or snapped is not None or not found.exact:
+    error, snapped = found.answer.surrogate_standard_error, found.answer.snapped_surrogate
+    if error is None or snapped is not None or not found.judged.exact:
         return ""
-    off = abs(found.expected_utility - (found.surrogate or 0.0))
+    off = abs(found.judged.expected_utility - (found.answer.surrogate or 0.0))
     if not off > 5 * error:
         return ""
     return f"\n[red]{off / error:.0f} standard errors off: the model is no such Bayes filter[/red]"

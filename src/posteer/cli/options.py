@@ -1,0 +1,86 @@
+"""Options that commands share, said once. torch is not needed to read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+Model = Annotated[
+    str,
+    Parameter(
+        help="urn, beta-bernoulli, ternary, second-order (trained), a model folder, exact:urn, "
+        "exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), "
+        "exact:coins(0.2,0.7) or exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
+    ),
+]
+UtilityName = Annotated[
+    str,
+    Parameter(
+        help="dyck, frequency(0.3), reverse-xent(tau-0.2), reverse-xent(sym-0.1), "
+        "reverse-xent(dir-4), reverse-xent([[..],[..]]), forward-xent(tau-0.2) (not for ppt) or "
+        "./file.py:function."
+    ),
+]
+Context = Annotated[
+    str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
+]
+Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
+Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
+AsJson = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print one JSON object for machines.")
+]
+View = Annotated[str, Parameter(help="How to show it: panel, json, or one that is installed.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What every search for prompts is asked."""
+
+    model: Model = "exact:urn"
+    utility: UtilityName = "dyck"
+    length: Annotated[int, Parameter(help="Length of the prompt to find.")] = 6
+    horizon: Horizon = 4
+    context: Context = ""
+    allowed: Annotated[
+        str | None,
+        Parameter(
+            help="Conditions on the prompt: first=0;last=1;ban=11,000;count(1)<=10;position(3)=0|1."
+        ),
+    ] = None
+    max_model_tokens: Annotated[
+        int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
+    ] = None
+    device: Device = "auto"
+
+    def given(self) -> dict[str, Any]:
+        """The fields of a request by name."""
+        return dict(vars(self))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AskedOnce(Asked):
+    """What one search is asked besides."""
+
+    method: Annotated[
+        str,
+        Parameter(
+            help="auto, classes, classes-analytic, ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, "
+            "gcg, coordinate, beam, random, simplex-pt, real-pt, soft-pt or exhaustive."
+        ),
+    ] = "auto"
+    seed: Annotated[
+        int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
+    ] = 0
+    bank: Annotated[
+        str | None, Parameter(help="Latents from `posteer sample`, for classes, ppt and ppt-rb.")
+    ] = None
+    allow_mismatch: Annotated[
+        bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
+    ] = False
+    verify: Annotated[
+        int, Parameter(help="Ask the model itself about so many of the best candidates.")
+    ] = 0

@@ -1,0 +1,70 @@
+"""Reasons in words: what the enums and figures of a record say to a person."""
+
+from __future__ import annotations
+
+from posteer.methods.answers import (
+    Asked,
+    Because,
+    Certificate,
+    Choice,
+    EstimatorChoice,
+    Verification,
+)
+
+BECAUSE = {
+    Because.BANK_GIVEN: "latents from the bank given",
+    Because.BANK_SHIPPED: "latents it ships with",
+    Because.PRIOR_KNOWN: "latents from its known prior",
+    Because.ROLLED_OUT: "latents by rolling it out ({tokens:,} model tokens, once)",
+    Because.NO_EXACT_MEAN: "{utility} has no exact mean at horizon {horizon}",
+    Because.NO_EXPECTED_UTILITY: "{utility} is no expected utility",
+    Because.NO_LATENTS: "nothing is known of what latents {model} has",
+    Because.FEW_TOKENS_LEFT: "{tokens} tokens are left for it to read, too few to roll out",
+    Because.BANK_TOO_DEAR: "{budget:,} model tokens do not pay for a bank ({tokens:,})",
+    Because.FEW_PROMPTS: "there are {prompts:,} prompts",
+    Because.GRADIENTS: "it gives gradients",
+    Because.NO_GRADIENTS: "it gives no gradients",
+    Because.ALL_TRIED: "few enough classes to try all",
+    Because.CLIMBS: "it climbs: too many to try all",
+}
+
+
+def choice_text(choice: Choice) -> str:
+    """Which method, and why."""
+    reasons = (BECAUSE[one.because].format(**one.figures) for one in choice.reasons)
+    return f"{choice.method}: {'; '.join(reasons)}"
+
+
+def estimator_text(chosen: EstimatorChoice) -> str:
+    """What prompts were scored by, and why."""
+    if chosen.asked or chosen.trusted is None or chosen.misfit is None:
+        return f"{chosen.name}: as asked"
+    weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
+    fits = f"misfit {chosen.misfit:.1f}"
+    if not chosen.fits:
+        return f"{chosen.name}: {weights}; the fit is not ({fits})"
+    if chosen.relative_error is None:
+        return f"{chosen.name}: {weights}; {fits}"
+    ratio = f"the fit errs {chosen.relative_error:.2g} times as much"
+    return f"{chosen.name}: {weights}; {fits}; {ratio}"
+
+
+def verified_text(found: Verification) -> str:
+    """What asking the model itself gave."""
+    if found.outcome is Asked.ONE_CANDIDATE:
+        return "no: the method has one candidate"
+    if found.outcome is Asked.NO_BUDGET:
+        return "no: the budget does not pay for two candidates"
+    place = "its own first choice" if found.place == 1 else f"the one it had in place {found.place}"
+    how = f", each ± {found.standard_error:.4f} by sampling" if found.standard_error else ""
+    return (
+        f"best of {found.compared} on the model itself{how}: {place}; {found.tokens:,} model tokens"
+    )
+
+
+def certificate_text(found: Certificate) -> str:
+    """What the prompt is provably best of."""
+    return (
+        f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
+        f"standard error {found.standard_error:.4f}"
+    )

@@ -78,7 +78,6 @@ def run_sweep(
         work = batches(expansion.runs, store.batch_size)
         Runner(store, work, expansion.bank_files, device, report).run()
     else:
-        store.close()
         _in_processes(store, config, expansion, device, workers, report)
     return outcome(store, expansion)
 

@@ -62,7 +62,6 @@ class Runner:
             if len(left) == before:  # the rest is in other hands: look again, they may be killed
                 time.sleep(POLL_SECONDS)
                 self._recover()
-        self.store.close()
 
     def _recover(self) -> None:
         for text in self.store.recover():

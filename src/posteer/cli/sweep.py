@@ -28,17 +28,16 @@ Json = Annotated[AsJson, Parameter(name="--json")]
 
 
 def _chosen(preset: str | None, config: Path | None) -> SweepConfig:
-    from posteer.paper.presets import preset as named
     from posteer.sweeps.configuration import read_config
+    from posteer.sweeps.presets import PRESETS
+    from posteer.sweeps.presets import preset as named
 
-    require(
-        (preset is None) != (config is None),
-        "expected --preset NAME (paper, own-context, auto, small) or --config FILE, one of them",
-    )
-    if config is not None:
+    if config is not None and preset is None:
         return read_config(config)
-    assert preset is not None
-    return named(preset)
+    if preset is not None and config is None:
+        return named(preset)
+    names = ", ".join(PRESETS.names())
+    raise InputError(f"expected --preset NAME ({names}) or --config FILE, one of them")
 
 
 @app.default
@@ -116,9 +115,9 @@ def plan(
 ) -> None:
     """What a sweep would take, and how it differs from the paper's. Nothing is run or written."""
     from posteer.core.device import pick_device
-    from posteer.paper.presets import preset as named
     from posteer.sweeps.configuration import differences
     from posteer.sweeps.forecast import forecast
+    from posteer.sweeps.presets import preset as named
     from posteer.sweeps.runner import BATCH_SIZES
     from posteer.sweeps.runs import expand
     from posteer.sweeps.store import RunStore

@@ -1,8 +1,7 @@
-"""Sweeps by name."""
+"""The paper's sweeps; `sweeps.presets` knows them by name."""
 
 from __future__ import annotations
 
-from posteer.core.errors import InputError
 from posteer.paper.published import TARGETS, utility_of_target
 from posteer.sweeps.configuration import Grid, SweepConfig
 
@@ -27,28 +26,16 @@ def _every_target(
     return SweepConfig(name=name, grids=grids)
 
 
-def presets() -> dict[str, SweepConfig]:
-    """`paper` is its whole comparison, `own-context` its PPT half under our snapping rule, `auto`
-    the same cells by our default method, and `small` a minute's taste."""
-    small = Grid(
-        models=("urn", "beta-bernoulli"),
-        utilities=("dyck", "frequency(0.3)", "reverse-xent(tau-0.2)"),
-        methods=("gcg", "ppt-rb", "ppt-rb-analytic(samples=1000)"),
-        lengths=(6,),
-        seeds=(0, 1, 2),
-    )
-    papers = ("gcg", *(f"{method}({PAPERS_SNAPPING})" for method in VARIANTS))
-    return {
-        "paper": _every_target("paper", papers),
-        "own-context": _every_target("own-context", VARIANTS),
-        "auto": _every_target("auto", ("auto(verify=8)",), seeds=(0, 1)),
-        "small": SweepConfig(name="small", grids=(small,)),
-    }
+def paper() -> SweepConfig:
+    """Its whole comparison."""
+    return _every_target("paper", ("gcg", *(f"{method}({PAPERS_SNAPPING})" for method in VARIANTS)))
 
 
-def preset(name: str) -> SweepConfig:
-    """A sweep by name."""
-    known = presets()
-    if name not in known:
-        raise InputError(f"unknown preset '{name}': expected one of {', '.join(known)}")
-    return known[name]
+def own_context() -> SweepConfig:
+    """Its PPT half under our snapping rule."""
+    return _every_target("own-context", VARIANTS)
+
+
+def auto() -> SweepConfig:
+    """The same cells by our default method."""
+    return _every_target("auto", ("auto(verify=8)",), seeds=(0, 1))

@@ -22,8 +22,8 @@ import torch
 
 from posteer.core.device import pick_device
 from posteer.core.errors import InputError, require
-from posteer.paper.presets import preset
 from posteer.sweeps.configuration import SweepConfig, read_config
+from posteer.sweeps.presets import preset
 from posteer.sweeps.runner import BATCH_SIZES, Report, Runner
 from posteer.sweeps.runs import Expansion, batches, expand, name_of
 from posteer.sweeps.store import Record, RunStore

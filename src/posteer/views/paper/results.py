@@ -22,10 +22,10 @@ from posteer.paper.cells import Cells
 from posteer.paper.claims import claims_table, verdicts
 from posteer.paper.layouts import layouts_for
 from posteer.paper.paired import paired_comparisons, paired_table
-from posteer.paper.presets import preset
 from posteer.paper.published import RUNTIME_SECONDS
 from posteer.paper.tables import markdown
 from posteer.sweeps.configuration import config_from, differences
+from posteer.sweeps.presets import preset
 from posteer.sweeps.results import (
     Row,
     read_facts,

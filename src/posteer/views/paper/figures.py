@@ -12,6 +12,7 @@ import torch
 
 from posteer.core.errors import require
 from posteer.core.weights import normalise
+from posteer.families.markov.kernels import lift
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.method import PosteriorPrefixTuning
@@ -21,8 +22,9 @@ from posteer.paper.agreement import exact_optimum
 from posteer.paper.cells import Cells, Key
 from posteer.paper.layouts import METHODS, MODELS
 from posteer.paper.paired import family_of
-from posteer.paper.published import TARGETS, published
+from posteer.paper.published import TARGETS, published, utility_of_target
 from posteer.sweeps.results import Histories
+from posteer.tokens.contexts import ContextSpace
 from posteer.views.figures.sweep import (
     Curve,
     Point,
@@ -151,26 +153,31 @@ def _thinned(values: list[float], most: int = 80) -> Curve:
 def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
     """The method on the model's own bank: its latents, their utilities, their tilted weights.
 
-    A latent's utility is that from the law of the prompt's last context; for the picture, from the
-    optimised prompt kernel's.
+    Latents are points of a square: how likely each token is followed by a 1. Those that look at no
+    token lie on its diagonal. A latent's utility is that from the law of the prompt's last token;
+    for the picture, from the optimised prompt kernel's.
     """
     opened = Metered(open_model(model))
-    goal = open_utility(target, opened.space)
-    require(opened.space.n_contexts == 2, f"{model}: two contexts make a square to draw")
-    tuning = PosteriorPrefixTuning(analytic=False, exact_means=True)
-    solved = tuning.optimise([Problem(opened, goal, length, 4, seed)])[0]
-    last = solved.ascent.prompt.final_context(solved.space, length - solved.space.order)[0]
+    goal = open_utility(utility_of_target(target), opened.space)
+    problem = Problem(opened, goal, length, 4, seed)
+    two = opened.space.vocab_size == 2 and problem.order <= 1
+    require(two, f"{model} {target}: a square shows latents of two tokens that look at one at most")
+    solved = PosteriorPrefixTuning(analytic=False, exact_means=True).optimise([problem])[0]
+    kernel, square = solved.ascent.prompt, ContextSpace(2, 1)
+    last = kernel.transitions[0, 0]  # of a kernel that looks at no token
+    if problem.order == 1:
+        last = kernel.final_context(square, length - 1)[0]
     ones = torch.linspace(0, 1, GRID, dtype=torch.float64)
     first, second = torch.meshgrid(ones, ones, indexing="ij")
     rows = torch.stack([first.flatten(), second.flatten()], -1)
     kernels = torch.stack([1 - rows, rows], -1)
-    means = utility_of_kernels(goal, solved.space, kernels, 4)
+    means = utility_of_kernels(goal, square, kernels, 4)
     prompt, _ = solved.snap("own-context")
     text = "".join(map(str, prompt.tolist()))
     return Steering(
         title=f"{target}, m={length}",
         landscape=(means @ last).reshape(GRID, GRID).numpy(),
-        samples=solved.bank.kernels[:, :, 1].numpy(),
+        samples=lift(solved.space, solved.bank.kernels, 1)[:, :, 1].numpy(),
         weights=normalise(solved.ascent.log_tilt).numpy(),
         ess_fraction=solved.ess_fraction,
         caption=f"snaps to {text[:12]}{'...' if len(text) > 12 else ''}",

@@ -16,7 +16,7 @@ from posteer.paper.cells import Cells, agrees, compatible, spread
 from posteer.paper.claims import claims, verdicts
 from posteer.paper.layouts import layouts_for, papers_layouts
 from posteer.paper.paired import paired_comparisons
-from posteer.paper.published import Figure, published, utility_of_target
+from posteer.paper.published import METHODS, Figure, published, utility_of_target
 from posteer.paper.tables import csv_lines, entries, latex, markdown
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.results import FIGURES, consolidate, read_facts, read_histories, read_rows
@@ -220,9 +220,6 @@ def test_every_claim_can_fail(number):
     wrong += [check(lambda *_key, v=v: v)[0] for v in (-3.0, 0.3, 40.0)]
     wrong += [check(lambda _m, _t, _n, method, _s, k=k: float(method == k))[0] for k in METHODS]
     assert not all(wrong)
-
-
-METHODS = ("gcg", "ppt", "ppt-rb", "ppt-analytic", "ppt-rb-analytic")
 
 
 def test_paired_differences_and_their_interval():

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from posteer.paper.cells import Cell, Cells
-from posteer.paper.published import FREQUENCIES, TARGETS
+from posteer.paper.published import FREQUENCIES, LENGTHS, METHODS, TARGETS, VARIANTS
 
-METHODS = ("gcg", "ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
 HEADINGS = {
     "gcg": "GCG",
     "ppt-rb-analytic": "PPT-RB (A)",
@@ -19,6 +18,11 @@ MODELS = {"beta-bernoulli": "Beta-Bernoulli (k=0)", "urn": "Reinforced urn (k=1)
 TOLERANCE = {"J": 1e-3, "rank": 0.05}
 """Methods this near the best of a row are bold as well."""
 SHOWN_AS = {"q-": "q*=", "tau-": "tau*="}
+
+
+def heading(method: str) -> str:
+    """What a method is called over a column."""
+    return HEADINGS.get(method, method)
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,10 @@ def papers_layouts() -> list[Layout]:
         line for model in MODELS for line in _lines(model, FREQUENCIES, MODELS[model])
     )
     dyck = tuple(
-        Line(f"{MODELS[model]}, m={m}", model, "dyck", m) for model in MODELS for m in (6, 50)
+        Line(f"{MODELS[model]}, m={m}", model, "dyck", m) for model in MODELS for m in LENGTHS
     )
     dyck_ranked = tuple(Line(MODELS[model], model, "dyck") for model in MODELS)
-    reverse, both = "Reverse cross-entropy", (6, 50)
+    reverse, both = "Reverse cross-entropy", LENGTHS
     tables = [
         Layout("rev-xent-urn", f"{reverse}, reinforced urn: J", "J", urn, both, METHODS),
         Layout(
@@ -97,7 +101,7 @@ def papers_layouts() -> list[Layout]:
     ):
         caption = f"Final ESS/L, {MODELS[model]}: mean, least and greatest"
         lines = _lines(model, TARGETS[model])
-        tables.append(Layout(label, caption, "ess", lines, (m,), METHODS[1:]))
+        tables.append(Layout(label, caption, "ess", lines, (m,), VARIANTS))
     return tables
 
 

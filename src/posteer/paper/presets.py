@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from posteer.paper.published import TARGETS, utility_of_target
+from posteer.paper.published import LENGTHS, TARGETS, VARIANTS, utility_of_target
 from posteer.sweeps.configuration import Grid, SweepConfig
 
 PAPERS_SNAPPING = "candidate-score=optimum-context"
 """How the published tables show that candidates were scored; docs/LOG.md has the evidence."""
-VARIANTS = ("ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
 
 
 def _every_target(
@@ -18,7 +17,7 @@ def _every_target(
             models=(model,),
             utilities=tuple(utility_of_target(target) for target in targets),
             methods=methods,
-            lengths=(6, 50),
+            lengths=LENGTHS,
             seeds=seeds,
         )
         for model, targets in TARGETS.items()

@@ -20,9 +20,9 @@ from posteer.methods.protocol import Problem
 from posteer.models import Metered, open_model
 from posteer.paper.agreement import exact_optimum
 from posteer.paper.cells import Cells, Key
-from posteer.paper.layouts import METHODS, MODELS
+from posteer.paper.layouts import MODELS
 from posteer.paper.paired import family_of
-from posteer.paper.published import TARGETS, published, utility_of_target
+from posteer.paper.published import HORIZON, LENGTHS, METHODS, TARGETS, published, utility_of_target
 from posteer.sweeps.results import Histories
 from posteer.tokens.contexts import ContextSpace
 from posteer.views.figures.sweep import (
@@ -58,11 +58,11 @@ def draw_all(cells: Cells, histories: Histories, folder: Path) -> list[Path]:
         draw_ascents(curves, outs("ascents"))
     costs = _costs(cells, histories)
     if costs:
-        optima = {f"{m} {t}, m={n}": exact_optimum(m, n)[t] for m, t in SHOWN for n in (6, 50)}
+        optima = {f"{m} {t}, m={n}": exact_optimum(m, n)[t] for m, t in SHOWN for n in LENGTHS}
         draw_costs(costs, {key: optima[key] for key in costs if key in optima}, outs("costs"))
     if "urn" in cells.models:
         draw_steering(
-            [steering("urn", "dyck", m) for m in (6, 50)],
+            [steering("urn", "dyck", m) for m in LENGTHS],
             ("P(1 | 0)", "P(1 | 1)"),
             outs("latent-posterior"),
         )
@@ -72,7 +72,7 @@ def draw_all(cells: Cells, histories: Histories, folder: Path) -> list[Path]:
 def _points(cells: Cells) -> dict[str, dict[str, list[Point]]]:
     panels: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for model in TARGETS:
-        for length in (6, 50):
+        for length in LENGTHS:
             best = exact_optimum(model, length) if model in cells.models else {}
             for target in TARGETS[model]:
                 for method in METHODS:
@@ -127,7 +127,7 @@ def _costs(cells: Cells, histories: Histories) -> dict[str, dict[str, list[Curve
 def _shown(cells: Cells, methods: Sequence[str] = METHODS) -> list[tuple[str, Key]]:
     return [
         (f"{model} {target}, m={length}", (model, target, length, method))
-        for length in (6, 50)
+        for length in LENGTHS
         for model, target in SHOWN
         for method in methods
         if cells.get((model, target, length, method)) is not None
@@ -159,7 +159,7 @@ def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
     """
     opened = Metered(open_model(model))
     goal = open_utility(utility_of_target(target), opened.space)
-    problem = Problem(opened, goal, length, 4, seed)
+    problem = Problem(opened, goal, length, HORIZON, seed)
     two = opened.space.vocab_size == 2 and problem.order <= 1
     require(two, f"{model} {target}: a square shows latents of two tokens that look at one at most")
     solved = PosteriorPrefixTuning(analytic=False, exact_means=True).optimise([problem])[0]
@@ -171,7 +171,7 @@ def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
     first, second = torch.meshgrid(ones, ones, indexing="ij")
     rows = torch.stack([first.flatten(), second.flatten()], -1)
     kernels = torch.stack([1 - rows, rows], -1)
-    means = utility_of_kernels(goal, square, kernels, 4)
+    means = utility_of_kernels(goal, square, kernels, HORIZON)
     prompt, _ = solved.snap("own-context")
     text = "".join(map(str, prompt.tolist()))
     return Steering(

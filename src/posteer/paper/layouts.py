@@ -61,37 +61,20 @@ def papers_layouts() -> list[Layout]:
         Line(f"{MODELS[model]}, m={m}", model, "dyck", m) for model in MODELS for m in LENGTHS
     )
     dyck_ranked = tuple(Line(MODELS[model], model, "dyck") for model in MODELS)
-    reverse, both = "Reverse cross-entropy", LENGTHS
+    coin, of = _lines("beta-bernoulli", taus), "Reverse cross-entropy"
+    both, short = LENGTHS, LENGTHS[:1]
     tables = [
-        Layout("rev-xent-urn", f"{reverse}, reinforced urn: J", "J", urn, both, METHODS),
-        Layout(
-            "rev-xent-bb",
-            f"{reverse}, Beta-Bernoulli: J",
-            "J",
-            _lines("beta-bernoulli", taus),
-            both,
-            METHODS,
-        ),
-        Layout(
-            "rev-xent-bb-rank",
-            f"{reverse}, Beta-Bernoulli: rank of 64",
-            "rank",
-            _lines("beta-bernoulli", taus),
-            (6,),
-            METHODS,
-        ),
-        Layout(
-            "rev-xent-urn-rank",
-            f"{reverse}, reinforced urn: rank of 64",
-            "rank",
-            urn,
-            (6,),
-            METHODS,
-        ),
-        Layout("freq-match-summary", "Frequency match: J", "J", frequency, both, METHODS),
-        Layout("freq-match-rank", "Frequency match: rank of 64", "rank", frequency, (6,), METHODS),
-        Layout("dyck-summary-table", "Dyck validity: J", "J", dyck, (None,), METHODS),
-        Layout("dyck-rank", "Dyck validity: rank of 64", "rank", dyck_ranked, (6,), METHODS),
+        Layout(label, caption, statistic, lines, lengths, METHODS)
+        for label, caption, statistic, lines, lengths in (
+            ("rev-xent-urn", f"{of}, reinforced urn: J", "J", urn, both),
+            ("rev-xent-bb", f"{of}, Beta-Bernoulli: J", "J", coin, both),
+            ("rev-xent-bb-rank", f"{of}, Beta-Bernoulli: rank of 64", "rank", coin, short),
+            ("rev-xent-urn-rank", f"{of}, reinforced urn: rank of 64", "rank", urn, short),
+            ("freq-match-summary", "Frequency match: J", "J", frequency, both),
+            ("freq-match-rank", "Frequency match: rank of 64", "rank", frequency, short),
+            ("dyck-summary-table", "Dyck validity: J", "J", dyck, (None,)),
+            ("dyck-rank", "Dyck validity: rank of 64", "rank", dyck_ranked, short),
+        )
     ]
     for label, model, m in (
         ("ess-k0", "beta-bernoulli", 6),
@@ -110,26 +93,20 @@ def own_layouts(cells: Cells) -> list[Layout]:
     tables = []
     for statistic, what in (("J", "J"), ("rank", "rank"), ("ess", "final ESS/L")):
         for model in cells.models:
-            own = [cell for cell in cells.by_key.values() if cell.key[0] == model]
-            methods = [
-                method
-                for method in cells.methods
-                if any(_shows(cell, statistic) for cell in own if cell.key[3] == method)
-            ]
-            lengths = sorted(
-                {cell.key[2] for cell in own if _shows(cell, statistic)} if methods else set()
-            )
-            if methods:
-                tables.append(
-                    Layout(
-                        f"{_file_name(model)}-{statistic}",
-                        f"{model}: {what}",
-                        statistic,
-                        _lines(model, cells.targets(model)),
-                        tuple(lengths),
-                        tuple(methods),
-                    )
+            shown = [cell for cell in cells if cell.key[0] == model and _shows(cell, statistic)]
+            if not shown:
+                continue
+            methods = {cell.key[3] for cell in shown}
+            tables.append(
+                Layout(
+                    f"{_file_name(model)}-{statistic}",
+                    f"{model}: {what}",
+                    statistic,
+                    _lines(model, cells.targets(model)),
+                    tuple(sorted({cell.key[2] for cell in shown})),
+                    tuple(method for method in cells.methods if method in methods),
                 )
+            )
     return tables
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,27 @@ def test_what_is_done_is_not_asked_of_the_executor(tmp_path):
         EXECUTORS.remove("idle")
     assert not ended.finished and ended.to_json()["left"] == RUNS
     assert run_sweep(small(**FEW), tmp_path).finished
+
+
+def test_threads_of_one_process_share_the_work_too(tmp_path):
+    """POSIX locks alone would let both solve every batch."""
+
+    def in_threads(work):
+        given = (work.folder, work.config, work.device, work.report)
+        threads = [threading.Thread(target=run_here, args=given) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    solved = []
+    EXECUTORS.add("threads", in_threads)
+    try:
+        report = Report(finished=solved.extend)
+        ended = run_sweep(small(**FEW), tmp_path, batch_size=1, executor="threads", report=report)
+    finally:
+        EXECUTORS.remove("threads")
+    assert ended.statuses == {"done": RUNS} and len(solved) == RUNS
 
 
 def test_an_unknown_one_is_refused_before_anything_is_written(tmp_path):

@@ -25,8 +25,7 @@ from posteer.banks import LatentBank, load_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.models import load
 from posteer.paper.cells import Cells
-from posteer.paper.layouts import METHODS
-from posteer.paper.published import TARGETS, utility_of_target
+from posteer.paper.published import METHODS, TARGETS, utility_of_target
 from posteer.sweeps.results import read_rows
 
 LENGTHS = (6, 50)

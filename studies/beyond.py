@@ -16,8 +16,7 @@ from statistics import fmean
 
 from posteer.paper.agreement import exact_optimum
 from posteer.paper.cells import Cell, Cells
-from posteer.paper.layouts import METHODS
-from posteer.paper.published import TARGETS, published
+from posteer.paper.published import METHODS, TARGETS, published
 from posteer.sweeps.results import read_rows
 
 WITHIN = 1e-3

@@ -15,7 +15,7 @@ from posteer.banks.checks.ranks import check_ranks
 from posteer.banks.checks.reference import reference
 from posteer.banks.checks.report import CheckSettings, check_filter
 from posteer.banks.checks.statistics import (
-    holm,
+    bonferroni,
     kolmogorov_tail,
     two_sample_ks,
     uniformity,
@@ -223,8 +223,8 @@ def test_statistics_are_those_of_scipy():
     seen = np.bincount(ranks // 2, minlength=8)
     expected = stats.chisquare(seen).pvalue
     assert uniformity(torch.from_numpy(ranks), 16, 8) == pytest.approx(expected, rel=1e-6)
-    assert holm([0.5, 0.01, 0.2]) == pytest.approx(0.03)
-    assert holm([]) == 1.0
+    assert bonferroni([0.5, 0.01, 0.2]) == pytest.approx(0.03)
+    assert bonferroni([]) == 1.0
 
 
 def test_a_steady_drift_is_seen():

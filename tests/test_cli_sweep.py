@@ -44,8 +44,8 @@ def test_the_plan_says_what_it_takes_and_starts_nothing(folder, capsys, tmp_path
 
 
 def test_the_papers_plan_differs_in_nothing(capsys):
-    from posteer.paper.presets import preset
     from posteer.sweeps.configuration import differences
+    from posteer.sweeps.presets import preset
 
     assert differences(preset("paper"), preset("paper")) == []
     assert differences(preset("own-context"), preset("paper")) != []

@@ -6,8 +6,8 @@ import pytest
 from sweeps import SMALL, small, toml
 
 from posteer.core.errors import InputError
-from posteer.paper.presets import preset, presets
 from posteer.sweeps.configuration import config_from, differences, read_config
+from posteer.sweeps.presets import preset
 from posteer.sweeps.results import read_rows
 from posteer.sweeps.runs import batches, expand
 
@@ -24,11 +24,6 @@ def test_the_papers_sweep_is_5100_runs():
     }
     assert {(run.length, run.horizon) for run in runs} == {(6, 4), (50, 4)}
     assert {run.seed for run in runs} == set(range(10))
-
-
-def test_every_preset_expands():
-    for name in presets():
-        assert expand(preset(name)).runs
 
 
 def test_toml_and_its_defaults(tmp_path):

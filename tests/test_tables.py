@@ -16,10 +16,11 @@ from posteer.paper.cells import Cells, agrees, compatible, spread
 from posteer.paper.claims import claims, verdicts
 from posteer.paper.layouts import layouts_for, papers_layouts
 from posteer.paper.paired import paired_comparisons
-from posteer.paper.published import Figure, published, utility_of_target
+from posteer.paper.published import METHODS, Figure, published, utility_of_target
 from posteer.paper.tables import csv_lines, entries, latex, markdown
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.results import FIGURES, consolidate, read_facts, read_histories, read_rows
+from posteer.views.paper.figures import GRID, SHOWN, steering
 from posteer.views.paper.results import document
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -221,9 +222,6 @@ def test_every_claim_can_fail(number):
     assert not all(wrong)
 
 
-METHODS = ("gcg", "ppt", "ppt-rb", "ppt-analytic", "ppt-rb-analytic")
-
-
 def test_paired_differences_and_their_interval():
     """A constant gain has no width; wins are counted past a thousandth."""
     rows = []
@@ -303,3 +301,23 @@ def test_the_committed_results_are_those_of_the_committed_runs():
     snapped = Cells(read_rows(DOCS / "records" / "rollouts-own-context.parquet"))
     page = document(rows, read_facts(path), snapped, others, "figures")
     assert page == (DOCS / "RESULTS.md").read_text()
+
+
+@pytest.mark.parametrize("length", [6, 50])
+@pytest.mark.parametrize(("model", "target"), SHOWN)
+def test_steering_can_be_drawn_for_every_target_that_is_shown(model, target, length):
+    """A coin's latents are the diagonal; tilted, the samples are worth more than they were."""
+    found = steering(model, target, length)
+    assert found.title == f"{target}, m={length}"
+    assert found.landscape.shape == (GRID, GRID)
+    assert found.samples.shape == (len(found.weights), 2)
+    assert found.weights.sum() == pytest.approx(1)
+    assert (found.samples[:, 0] == found.samples[:, 1]).all() == (model == "beta-bernoulli")
+    at = (found.samples * (GRID - 1)).round().astype(int)
+    worth = found.landscape[at[:, 0], at[:, 1]]
+    assert found.weights @ worth > worth.mean()
+
+
+def test_steering_that_is_no_square_is_one_line():
+    with pytest.raises(InputError, match="a square shows latents of two tokens"):
+        steering("exact:markov(vocab=3,order=1)", "dyck", 6)

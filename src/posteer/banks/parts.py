@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,8 @@ from torch import Tensor
 from posteer.banks.drawn import pack, unpack
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically
+from posteer.core.locks import Claims
 from posteer.core.shapes import Int
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there two processes on one bank are not told apart
-    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +50,12 @@ class Parts:
         self.folder = None if out is None else out.with_name(f"{out.name}.parts")
         self.key = key
         self.held: dict[tuple[int, int], tuple[dict[str, Tensor], float, int]] = {}
-        self.lock: int | None = None
+        self._claimed: ExitStack | None = None
 
     def __enter__(self) -> Parts:
         try:
             if self.folder is not None and self.folder.is_dir():
-                self._lock()
+                self._claim(self.folder)
                 for path in sorted(self.folder.glob("*.safetensors")):
                     self._read(path)
         except BaseException:
@@ -71,20 +67,16 @@ class Parts:
         self._release()
 
     def _release(self) -> None:
-        if self.lock is not None:
-            os.close(self.lock)
-            self.lock = None
+        if self._claimed is not None:
+            self._claimed.close()
+            self._claimed = None
 
-    def _lock(self) -> None:
-        """One process at a time: two would draw the same rollouts."""
-        assert self.folder is not None
-        if self.lock is not None or fcntl is None:
-            return
-        self.lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"another process is drawing into {self.folder}") from error
+    def _claim(self, folder: Path) -> None:
+        """One draw at a time: two would draw the same rollouts."""
+        if self._claimed is None:
+            self._claimed = ExitStack()
+            mine = self._claimed.enter_context(Claims(folder / "lock").claim("draw"))
+            require(mine, f"another process is drawing into {folder}")
 
     def _read(self, path: Path) -> None:
         try:
@@ -119,7 +111,7 @@ class Parts:
         self.held[first, count] = (tensors, seconds, tokens)
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock()
+            self._claim(self.folder)
             facts = {
                 "key": self.key,
                 "first": first,

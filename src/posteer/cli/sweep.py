@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -22,23 +22,23 @@ Config = Annotated[Path | None, Parameter(help="A TOML file; docs/SWEEPS.md show
 Out = Annotated[Path, Parameter(help="Folder of the runs.")]
 Device = Annotated[str, Parameter(help="Where to run: auto, cpu or cuda.")]
 Workers = Annotated[int, Parameter(help="Processes. More may join from other machines.")]
+Executor = Annotated[str, Parameter(help="Where the work runs: local, or one a package offers.")]
 BatchSize = Annotated[
     int | None, Parameter(name="--batch", help="Runs solved as one tensor programme.")
 ]
 
 
 def _chosen(preset: str | None, config: Path | None) -> SweepConfig:
-    from posteer.paper.presets import preset as named
     from posteer.sweeps.configuration import read_config
+    from posteer.sweeps.presets import PRESETS
+    from posteer.sweeps.presets import preset as named
 
-    require(
-        (preset is None) != (config is None),
-        "expected --preset NAME (paper, own-context, auto, small) or --config FILE, one of them",
-    )
-    if config is not None:
+    if config is not None and preset is None:
         return read_config(config)
-    assert preset is not None
-    return named(preset)
+    if preset is not None and config is None:
+        return named(preset)
+    names = ", ".join(PRESETS.names())
+    raise InputError(f"expected --preset NAME ({names}) or --config FILE, one of them")
 
 
 @app.default
@@ -50,26 +50,19 @@ def run(
     device: Device = "auto",
     workers: Workers = 1,
     batch: BatchSize = None,
+    executor: Executor = "local",
     extend: Annotated[
         bool, Parameter(negative="", help="Add to a folder that holds another sweep or version.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Run all that the folder does not hold yet."""
-    _carry_out(_chosen(preset, config), out, device, workers, batch, as_json, extend=extend)
+    how = {"device": device, "batch_size": batch, "workers": workers, "executor": executor}
+    _carry_out(_chosen(preset, config), out, as_json, extend=extend, **how)
 
 
-def _carry_out(
-    config: SweepConfig,
-    out: Path,
-    device: str,
-    workers: int,
-    batch: int | None,
-    as_json: bool,
-    *,
-    extend: bool = False,
-    retry_failed: bool = False,
-) -> None:
+def _carry_out(config: SweepConfig, out: Path, as_json: bool, **how: Any) -> None:
+    """Run a sweep as `how` says, watched; what `run_sweep` refuses is refused there."""
     from posteer.sweeps.execution import run_sweep
     from posteer.sweeps.results import consolidate
     from posteer.sweeps.runs import expand
@@ -77,19 +70,9 @@ def _carry_out(
     from posteer.views.terminal.sweep import show_outcome, watch_sweep
 
     runs = expand(config).runs
-    held = RunStore(out).names() if out.is_dir() else set()
-    there, _ = RunStore(out).records({one.name for one in runs} & held)
+    there, _ = RunStore(out).records(one.name for one in runs)
     with watch_sweep(runs, there, quiet=as_json) as report:
-        ended = run_sweep(
-            config,
-            out,
-            device=device,
-            batch_size=batch,
-            workers=workers,
-            extend=extend,
-            retry_failed=retry_failed,
-            report=report,
-        )
+        ended = run_sweep(config, out, report=report, **how)
     try:
         consolidate(out)
     except InputError as missing:  # the runs are there all the same
@@ -116,21 +99,20 @@ def plan(
 ) -> None:
     """What a sweep would take, and how it differs from the paper's. Nothing is run or written."""
     from posteer.core.device import pick_device
-    from posteer.paper.presets import preset as named
     from posteer.sweeps.configuration import differences
     from posteer.sweeps.forecast import forecast
-    from posteer.sweeps.runner import BATCH_SIZES
+    from posteer.sweeps.presets import preset as named
+    from posteer.sweeps.runner import size_of_batches
     from posteer.sweeps.runs import expand
     from posteer.sweeps.store import RunStore
     from posteer.views.terminal import panels as console
     from posteer.views.terminal.sweep import show_plan
 
     require(workers >= 1, f"{workers} workers: expected at least 1")
-    require(batch is None or batch >= 1, f"batches of {batch}: expected at least 1")
     chosen, place = _chosen(preset, config), pick_device(device)
+    size = size_of_batches(batch, place)
     runs = expand(chosen).runs
     there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
-    size = batch or BATCH_SIZES[place.partition(":")[0]]
     with console.delayed_progress() as progress:
         found = forecast(runs, size, place, progress)
     finished = len(there & {one.name for one in runs})
@@ -172,14 +154,15 @@ def retry(
     device: Device = "auto",
     workers: Workers = 1,
     batch: BatchSize = None,
+    executor: Executor = "local",
     as_json: Json = False,
 ) -> None:
     """Run failed runs again, and whatever else is left of the sweep in a folder."""
     from posteer.sweeps.store import RunStore
 
     require(failed, "expected --failed: only runs that failed are run again")
-    config = RunStore.open(out).config()
-    _carry_out(config, out, device, workers, batch, as_json, retry_failed=True)
+    how = {"device": device, "batch_size": batch, "workers": workers, "executor": executor}
+    _carry_out(RunStore.open(out).config(), out, as_json, retry_failed=True, **how)
 
 
 def tables(

@@ -14,11 +14,17 @@ from posteer.evaluation import landscapes
 from posteer.goals.utilities import open_utility
 from posteer.models import open_model
 from posteer.paper.cells import Cells, Key, agrees, compatible, spread
-from posteer.paper.layouts import METHODS
-from posteer.paper.published import TARGETS, Figure, published, utility_of_target
+from posteer.paper.published import (
+    HORIZON,
+    LENGTHS,
+    METHODS,
+    TARGETS,
+    Figure,
+    published,
+    utility_of_target,
+)
 
 COLUMNS = {"J": "J", "rank": "rank", "ess": "ess_over_l_mean"}
-HORIZON = 4
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ def pairs(cells: Cells, statistic: str) -> list[Pair]:
     found = []
     for model, targets in TARGETS.items():
         for target in targets:
-            for length in (6, 50):
+            for length in LENGTHS:
                 for method in METHODS:
                     key = (model, target, length, method)
                     ours = cells.figure(key, statistic)

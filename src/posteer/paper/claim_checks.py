@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from posteer.paper.published import VARIANTS
+
 Read = Callable[[str, str, int, str, str], float]
 """The mean of a cell's statistic; a cell that is not there raises `KeyError`."""
 Check = Callable[[Read], tuple[bool, str]]
 """Whether a statement holds, and the figure that says so."""
 
 COIN, URN = "beta-bernoulli", "urn"
-PPTS = ("ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
-ALL = ("gcg", *PPTS)
 PRINTED = 0.0051
 """Half the last printed digit: figures this near may be printed the same."""
 
@@ -100,9 +100,8 @@ def most(model: str, targets: list[str], m: int, methods: Sequence[str], rank: f
     def check(read: Read) -> tuple[bool, str]:
         ranks = [read(model, t, m, k, "rank") for t in targets for k in methods]
         good = sum(value <= rank + 0.05 for value in ranks)
-        return good > len(
-            ranks
-        ) / 2, f"{good} of {len(ranks)} cells at mean rank {rank:g} or better"
+        figure = f"{good} of {len(ranks)} cells at mean rank {rank:g} or better"
+        return good > len(ranks) / 2, figure
 
     return check
 
@@ -140,16 +139,15 @@ def ess_falls(read: Read) -> tuple[bool, str]:
 
 def inverts(read: Read) -> tuple[bool, str]:
     gcg = read(URN, "dyck", 50, "gcg", "J")
-    best = max(read(URN, "dyck", 50, k, "J") for k in PPTS)
+    best = max(read(URN, "dyck", 50, k, "J") for k in VARIANTS)
     return gcg - best > 0.3, f"gcg {gcg:.2f}, best variant {best:.2f}"
 
 
 def gcg_just_misses(read: Read) -> tuple[bool, str]:
     rank = read(COIN, "dyck", 6, "gcg", "rank")
     gap = read(COIN, "dyck", 6, "ppt-rb", "J") - read(COIN, "dyck", 6, "gcg", "J")
-    return rank > 1.05 and abs(
-        gap
-    ) <= 1e-4 + PRINTED, f"mean rank {rank:.1f}, J behind by {gap:.5f}"
+    behind = rank > 1.05 and abs(gap) <= 1e-4 + PRINTED
+    return behind, f"mean rank {rank:.1f}, J behind by {gap:.5f}"
 
 
 def ppt_close(read: Read) -> tuple[bool, str]:

@@ -14,9 +14,7 @@ from statistics import fmean
 from posteer.paper.agreement import Outside
 from posteer.paper.cells import Cells, Key, agrees, spread
 from posteer.paper.claim_checks import (
-    ALL,
     COIN,
-    PPTS,
     PRINTED,
     URN,
     Check,
@@ -35,7 +33,7 @@ from posteer.paper.claim_checks import (
     together,
     worse,
 )
-from posteer.paper.published import FREQUENCIES, TARGETS, published
+from posteer.paper.published import FREQUENCIES, METHODS, TARGETS, VARIANTS, published
 
 TAUS = [t for t in TARGETS[COIN] if t.startswith("tau-")]
 KERNELS = [t for t in TARGETS[URN] if t.startswith(("sym-", "dir-"))]
@@ -73,7 +71,7 @@ def claims() -> list[Claim]:
             "coin-xent-6",
             "All five methods find the best prompt for every tau (coin, m=6)",
             "rev-xent-bb-rank",
-            all_equal(COIN, TAUS, 6, ALL, 1.0),
+            all_equal(COIN, TAUS, 6, METHODS, 1.0),
         ),
         Claim(
             "coin-xent-50-even",
@@ -91,19 +89,19 @@ def claims() -> list[Claim]:
             "urn-xent-6",
             "Every PPT variant is above GCG on every target (urn, m=6)",
             "rev-xent-urn",
-            beat(URN, KERNELS, 6, PPTS, "gcg", 1.0),
+            beat(URN, KERNELS, 6, VARIANTS, "gcg", 1.0),
         ),
         Claim(
             "urn-xent-50",
             "PPT variants are above GCG by 0.1 or more in most cells (urn, m=50)",
             "rev-xent-urn",
-            beat(URN, KERNELS, 50, PPTS, "gcg", 0.6, 0.1),
+            beat(URN, KERNELS, 50, VARIANTS, "gcg", 0.6, 0.1),
         ),
         Claim(
             "urn-xent-rank",
             "PPT variants are at rank 1 to 3 in most cells (urn, m=6)",
             "rev-xent-urn-rank",
-            most(URN, KERNELS, 6, PPTS, 3.0),
+            most(URN, KERNELS, 6, VARIANTS, 3.0),
         ),
         Claim(
             "urn-xent-gcg",
@@ -115,13 +113,13 @@ def claims() -> list[Claim]:
             "coin-freq-6",
             "All methods are at rank 1 for most frequencies (coin, m=6)",
             "freq-match-rank",
-            together(COIN, FREQUENCIES, 6, ALL, 1.0),
+            together(COIN, FREQUENCIES, 6, METHODS, 1.0),
         ),
         Claim(
             "coin-freq-6-high",
             "At q=0.6 and 0.7 PPT variants are at rank 6 to 11 (coin, m=6)",
             "freq-match-rank",
-            between(COIN, ["q-0.6", "q-0.7"], 6, PPTS, "rank", 6.0, 11.0),
+            between(COIN, ["q-0.6", "q-0.7"], 6, VARIANTS, "rank", 6.0, 11.0),
         ),
         Claim(
             "coin-freq-6-high-gcg",
@@ -133,19 +131,19 @@ def claims() -> list[Claim]:
             "coin-freq-6-low",
             "At q=0.3 and 0.4 it is GCG that ranks behind (coin, m=6)",
             "freq-match-rank",
-            ranked_before(COIN, ["q-0.3", "q-0.4"], 6, PPTS, "gcg"),
+            ranked_before(COIN, ["q-0.3", "q-0.4"], 6, VARIANTS, "gcg"),
         ),
         Claim(
             "coin-freq-50",
             "No PPT variant is printed nearer to zero than GCG in any cell (coin, m=50)",
             "freq-match-summary",
-            worse(COIN, FREQUENCIES, 50, PPTS, "gcg"),
+            worse(COIN, FREQUENCIES, 50, VARIANTS, "gcg"),
         ),
         Claim(
             "urn-freq-6",
             "PPT variants are at rank 1 to 4 at the extreme frequencies (urn, m=6)",
             "freq-match-rank",
-            between(URN, EXTREMES, 6, PPTS, "rank", 1.0, 4.0),
+            between(URN, EXTREMES, 6, VARIANTS, "rank", 1.0, 4.0),
         ),
         Claim(
             "urn-freq-6-gcg",
@@ -163,7 +161,7 @@ def claims() -> list[Claim]:
             "urn-freq-6-hard",
             "At q=0.7 no method is near the best prompt: rank 8 or worse (urn, m=6)",
             "freq-match-rank",
-            between(URN, ["q-0.7"], 6, ALL, "rank", 8.0, 64.0),
+            between(URN, ["q-0.7"], 6, METHODS, "rank", 8.0, 64.0),
         ),
         Claim(
             "urn-freq-50",
@@ -181,7 +179,7 @@ def claims() -> list[Claim]:
             "coin-dyck-6",
             "All PPT variants find the best prompt for Dyck on every seed (coin, m=6)",
             "dyck-rank",
-            all_equal(COIN, ["dyck"], 6, PPTS, 1.0),
+            all_equal(COIN, ["dyck"], 6, VARIANTS, 1.0),
         ),
         Claim(
             "coin-dyck-6-gcg",
@@ -193,7 +191,7 @@ def claims() -> list[Claim]:
             "coin-dyck-50",
             "All methods reach 0.12 for Dyck (coin, m=50)",
             "dyck-summary-table",
-            between(COIN, ["dyck"], 50, ALL, "J", 0.12, 0.12),
+            between(COIN, ["dyck"], 50, METHODS, "J", 0.12, 0.12),
         ),
         Claim(
             "urn-dyck-6",
@@ -229,7 +227,7 @@ def claims() -> list[Claim]:
             "urn-dyck-50-ppt",
             "The PPT variants reach 0.014 to 0.021 for Dyck (urn, m=50)",
             "dyck-summary-table",
-            between(URN, ["dyck"], 50, PPTS, "J", 0.014, 0.021),
+            between(URN, ["dyck"], 50, VARIANTS, "J", 0.014, 0.021),
         ),
         Claim(
             "urn-dyck-ess",
@@ -244,8 +242,7 @@ def reader(cells: Cells) -> Read:
     """Our means as the checks read them."""
 
     def read(model: str, target: str, m: int, method: str, statistic: str) -> float:
-        kind = "ess" if statistic.startswith("ess") else statistic
-        figure = cells.figure((model, target, m, method), kind)
+        figure = cells.figure((model, target, m, method), _kind(statistic))
         if figure is None:
             raise KeyError((model, target, m, method, statistic))
         return figure.value
@@ -311,16 +308,21 @@ def _because(
     return None
 
 
+def _kind(statistic: str) -> str:
+    """A statistic of the published tables as cells have it."""
+    return "ess" if statistic.startswith("ess") else statistic
+
+
 def _gap_in_errors(cells: Cells, key: Key, statistic: str) -> float:
-    kind = "ess" if statistic.startswith("ess") else statistic
-    ours, theirs = cells.figure(key, kind), published()[*key, statistic]
-    return math.inf if ours is None else (ours.value - theirs.value) / spread(ours, theirs, kind)
+    ours, theirs = cells.figure(key, _kind(statistic)), published()[*key, statistic]
+    if ours is None:
+        return math.inf
+    return (ours.value - theirs.value) / spread(ours, theirs, _kind(statistic))
 
 
 def _agreeing(cells: Cells, key: Key, statistic: str) -> bool:
-    kind = "ess" if statistic.startswith("ess") else statistic
-    ours, theirs = cells.figure(key, kind), published()[*key, statistic]
-    return ours is not None and agrees(ours, theirs, kind)
+    ours, theirs = cells.figure(key, _kind(statistic)), published()[*key, statistic]
+    return ours is not None and agrees(ours, theirs, _kind(statistic))
 
 
 def _largest_gap(cells: Cells, keys: Sequence[Key]) -> float | None:
@@ -346,15 +348,3 @@ def _cells_read(claim: Claim) -> list[tuple[Key, str]]:
 
     claim.check(watch)
     return list(seen)
-
-
-def claims_table(found: Sequence[Verdict]) -> str:
-    """As Markdown."""
-    lines = ["| claim | table | published | ours | verdict |", "|---" * 5 + "|"]
-    for one in found:
-        claim = one.claim
-        lines.append(
-            f"| {claim.statement} | `{claim.table}` | {one.published} | {one.ours} "
-            f"| {one.verdict} |"
-        )
-    return "\n".join([*lines, ""])

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from posteer.paper.cells import Cell, Cells
-from posteer.paper.published import FREQUENCIES, TARGETS
+from posteer.paper.published import FREQUENCIES, LENGTHS, METHODS, TARGETS, VARIANTS
 
-METHODS = ("gcg", "ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
 HEADINGS = {
     "gcg": "GCG",
     "ppt-rb-analytic": "PPT-RB (A)",
@@ -19,6 +18,11 @@ MODELS = {"beta-bernoulli": "Beta-Bernoulli (k=0)", "urn": "Reinforced urn (k=1)
 TOLERANCE = {"J": 1e-3, "rank": 0.05}
 """Methods this near the best of a row are bold as well."""
 SHOWN_AS = {"q-": "q*=", "tau-": "tau*="}
+
+
+def heading(method: str) -> str:
+    """What a method is called over a column."""
+    return HEADINGS.get(method, method)
 
 
 @dataclass(frozen=True)
@@ -54,40 +58,23 @@ def papers_layouts() -> list[Layout]:
         line for model in MODELS for line in _lines(model, FREQUENCIES, MODELS[model])
     )
     dyck = tuple(
-        Line(f"{MODELS[model]}, m={m}", model, "dyck", m) for model in MODELS for m in (6, 50)
+        Line(f"{MODELS[model]}, m={m}", model, "dyck", m) for model in MODELS for m in LENGTHS
     )
     dyck_ranked = tuple(Line(MODELS[model], model, "dyck") for model in MODELS)
-    reverse, both = "Reverse cross-entropy", (6, 50)
+    coin, of = _lines("beta-bernoulli", taus), "Reverse cross-entropy"
+    both, short = LENGTHS, LENGTHS[:1]
     tables = [
-        Layout("rev-xent-urn", f"{reverse}, reinforced urn: J", "J", urn, both, METHODS),
-        Layout(
-            "rev-xent-bb",
-            f"{reverse}, Beta-Bernoulli: J",
-            "J",
-            _lines("beta-bernoulli", taus),
-            both,
-            METHODS,
-        ),
-        Layout(
-            "rev-xent-bb-rank",
-            f"{reverse}, Beta-Bernoulli: rank of 64",
-            "rank",
-            _lines("beta-bernoulli", taus),
-            (6,),
-            METHODS,
-        ),
-        Layout(
-            "rev-xent-urn-rank",
-            f"{reverse}, reinforced urn: rank of 64",
-            "rank",
-            urn,
-            (6,),
-            METHODS,
-        ),
-        Layout("freq-match-summary", "Frequency match: J", "J", frequency, both, METHODS),
-        Layout("freq-match-rank", "Frequency match: rank of 64", "rank", frequency, (6,), METHODS),
-        Layout("dyck-summary-table", "Dyck validity: J", "J", dyck, (None,), METHODS),
-        Layout("dyck-rank", "Dyck validity: rank of 64", "rank", dyck_ranked, (6,), METHODS),
+        Layout(label, caption, statistic, lines, lengths, METHODS)
+        for label, caption, statistic, lines, lengths in (
+            ("rev-xent-urn", f"{of}, reinforced urn: J", "J", urn, both),
+            ("rev-xent-bb", f"{of}, Beta-Bernoulli: J", "J", coin, both),
+            ("rev-xent-bb-rank", f"{of}, Beta-Bernoulli: rank of 64", "rank", coin, short),
+            ("rev-xent-urn-rank", f"{of}, reinforced urn: rank of 64", "rank", urn, short),
+            ("freq-match-summary", "Frequency match: J", "J", frequency, both),
+            ("freq-match-rank", "Frequency match: rank of 64", "rank", frequency, short),
+            ("dyck-summary-table", "Dyck validity: J", "J", dyck, (None,)),
+            ("dyck-rank", "Dyck validity: rank of 64", "rank", dyck_ranked, short),
+        )
     ]
     for label, model, m in (
         ("ess-k0", "beta-bernoulli", 6),
@@ -97,7 +84,7 @@ def papers_layouts() -> list[Layout]:
     ):
         caption = f"Final ESS/L, {MODELS[model]}: mean, least and greatest"
         lines = _lines(model, TARGETS[model])
-        tables.append(Layout(label, caption, "ess", lines, (m,), METHODS[1:]))
+        tables.append(Layout(label, caption, "ess", lines, (m,), VARIANTS))
     return tables
 
 
@@ -106,26 +93,20 @@ def own_layouts(cells: Cells) -> list[Layout]:
     tables = []
     for statistic, what in (("J", "J"), ("rank", "rank"), ("ess", "final ESS/L")):
         for model in cells.models:
-            own = [cell for cell in cells.by_key.values() if cell.key[0] == model]
-            methods = [
-                method
-                for method in cells.methods
-                if any(_shows(cell, statistic) for cell in own if cell.key[3] == method)
-            ]
-            lengths = sorted(
-                {cell.key[2] for cell in own if _shows(cell, statistic)} if methods else set()
-            )
-            if methods:
-                tables.append(
-                    Layout(
-                        f"{_file_name(model)}-{statistic}",
-                        f"{model}: {what}",
-                        statistic,
-                        _lines(model, cells.targets(model)),
-                        tuple(lengths),
-                        tuple(methods),
-                    )
+            shown = [cell for cell in cells if cell.key[0] == model and _shows(cell, statistic)]
+            if not shown:
+                continue
+            methods = {cell.key[3] for cell in shown}
+            tables.append(
+                Layout(
+                    f"{_file_name(model)}-{statistic}",
+                    f"{model}: {what}",
+                    statistic,
+                    _lines(model, cells.targets(model)),
+                    tuple(sorted({cell.key[2] for cell in shown})),
+                    tuple(method for method in cells.methods if method in methods),
                 )
+            )
     return tables
 
 

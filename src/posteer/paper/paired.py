@@ -10,7 +10,7 @@ import numpy as np
 
 from posteer.core.randomness import numpy_stream
 from posteer.paper.cells import Cells
-from posteer.paper.layouts import METHODS
+from posteer.paper.published import METHODS
 
 RESAMPLES = 2000
 TIE = 1e-3
@@ -96,19 +96,3 @@ def _interval(gaps: dict[str, list[float]], name: str) -> tuple[float, float]:
     means = np.where(counted, drawn, 0.0).sum((1, 2)) / counted.sum((1, 2))
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
-
-
-def paired_table(found: list[Paired]) -> str:
-    """As Markdown."""
-    lines = [
-        "| model | m | family | method | against | mean difference of J [95 %] "
-        "| better | same | worse |",
-        "|---" * 9 + "|",
-    ]
-    for pair in found:
-        lines.append(
-            f"| {pair.model} | {pair.length} | {pair.family} | {pair.method} | {pair.other} "
-            f"| {pair.mean:+.3f} [{pair.low:+.3f}, {pair.high:+.3f}] "
-            f"| {pair.wins} | {pair.ties} | {pair.losses} |"
-        )
-    return "\n".join([*lines, ""])

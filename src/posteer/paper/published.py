@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+METHODS = ("gcg", "ppt-rb-analytic", "ppt-rb", "ppt-analytic", "ppt")
+"""In the order of its tables; all but the first are variants of posterior prefix tuning."""
+VARIANTS = METHODS[1:]
+LENGTHS = (6, 50)
+"""Of prompts."""
+HORIZON = 4
 RUNTIME_SECONDS = 8 * 3600
 """Of the full sweep on one H100, "approximately"."""
 SYMMETRIC = ("0.1", "0.2", "0.3", "0.4", "0.6", "0.7", "0.8", "0.9", "1.0")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from posteer.core.files import write_atomically
 from posteer.paper.cells import Cell, Cells, spread
-from posteer.paper.layouts import HEADINGS, TOLERANCE, Layout, Line, layouts_for
+from posteer.paper.layouts import TOLERANCE, Layout, Line, heading, layouts_for
 from posteer.paper.published import Figure, published
 
 DIGITS = {"J": (2, 2), "rank": (1, 2), "ess": (2, 2)}
@@ -110,7 +110,7 @@ def markdown(layout: Layout, cells: Cells) -> str:
     """The paper's layout; in square brackets the published figure and the difference."""
     rows = entries(layout, cells)
     heads = [
-        (f"m={length} " if length and len(layout.lengths) > 1 else "") + _heading(method)
+        (f"m={length} " if length and len(layout.lengths) > 1 else "") + heading(method)
         for length in layout.lengths
         for method in layout.methods
     ]
@@ -160,7 +160,7 @@ def latex(layout: Layout, cells: Cells) -> str:
     rows = entries(layout, cells)
     width = len(STATISTICS[layout.statistic])
     n = len(layout.lengths) * len(layout.methods) * width
-    heads = [_heading(method) for _ in layout.lengths for method in layout.methods]
+    heads = [heading(method) for _ in layout.lengths for method in layout.methods]
     lines = [
         r"\begin{table}",
         r"  \centering",
@@ -252,16 +252,12 @@ def _troubles(rows: list[list[Entry]]) -> list[str]:
     lines = []
     for entry in (entry for row in rows for entry in row if entry.statistic not in ("min", "max")):
         if entry.failed or entry.diverged:
-            where = f"{entry.line.label}, m={entry.length}, {_heading(entry.method)}"
+            where = f"{entry.line.label}, m={entry.length}, {heading(entry.method)}"
             lines.append(
                 f"{where}: of {entry.runs} runs {entry.failed} failed and are not in the mean, "
                 f"{entry.diverged} diverged and are."
             )
     return ["", *lines] if lines else []
-
-
-def _heading(method: str) -> str:
-    return HEADINGS.get(method, method)
 
 
 def _number(figure: Figure | None, kind: str) -> str:

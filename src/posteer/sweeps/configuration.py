@@ -105,11 +105,10 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
     read: dict[str, Any] = {}
     for key, value in given.items():
         if key in ("models", "utilities", "methods"):
-            texts = [value] if isinstance(value, str) else value
-            given_texts = _several(texts, str, "texts", key, where)
-            read[key] = _several([canonical(t) for t in given_texts], str, "texts", key, where)
+            texts = _several(value, str, "texts", key, where)
+            read[key] = _several([canonical(t) for t in texts], str, "texts", key, where)
         elif key in ("lengths", "horizons", "seeds"):
-            if key == "seeds" and isinstance(value, int) and not isinstance(value, bool):
+            if key == "seeds" and _is(value, int):
                 most = f"expected 1 to {MOST_RUNS:,}"
                 require(1 <= value <= MOST_RUNS, f"{where}: seeds {value}: {most}")
                 value = list(range(value))
@@ -120,10 +119,8 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
                 require(good, f"{where}: {key} {number}: expected at least {least}, below 2**62")
             read[key] = tuple(sorted(numbers)) if key == "seeds" else numbers
         elif key == "max_model_tokens":
-            whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            require(
-                value is None or whole, f"{where}: {key} {value!r}: expected a whole number above 0"
-            )
+            good = value is None or (_is(value, int) and value >= 1)
+            require(good, f"{where}: {key} {value!r}: expected a whole number above 0")
             read[key] = value
         else:
             good = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
@@ -137,12 +134,16 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
 
 
 def _several(value: Any, kind: type, what: str, key: str, where: str) -> tuple[Any, ...]:
-    values = [value] if isinstance(value, kind) and not isinstance(value, bool) else value
-    good = isinstance(values, list) and len(values) > 0
-    good = good and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
+    values = [value] if _is(value, kind) else value
+    good = isinstance(values, list) and len(values) > 0 and all(_is(v, kind) for v in values)
     require(good, f"{where}: {key} {value!r}: expected {what} in a list that is not empty")
     require(len(set(values)) == len(values), f"{where}: {key}: something is given twice")
     return tuple(values)
+
+
+def _is(value: Any, kind: type) -> bool:
+    """A truth value is no number."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def canonical(text: str) -> str:

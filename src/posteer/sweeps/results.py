@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -112,22 +112,13 @@ def read_histories(path: Path) -> Histories:
 
 def write_histories(histories: Histories, out: Path) -> None:
     """One row per run, one column of lists for each thing that was recorded."""
-    parquet = _parquet()
-    import pyarrow
-
     names = dict.fromkeys(name for history in histories.values() for name in history)
-    kinds = [(name, pyarrow.list_(pyarrow.float32())) for name in names]
-    table = pyarrow.Table.from_pylist(
+    _write(
         [{"run": run, **history} for run, history in histories.items()],
-        schema=pyarrow.schema([("run", pyarrow.string()), *kinds]),
+        {"run": "string"} | dict.fromkeys(names, "list"),
+        out,
+        use_byte_stream_split=[f"{name}.list.element" for name in names],
     )
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table, sink, compression="zstd", use_byte_stream_split=list(_leaves(names)))
-    write_atomically(out, sink.getvalue().to_pybytes())
-
-
-def _leaves(names: Iterable[str]) -> Iterator[str]:
-    return (f"{name}.list.element" for name in names)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -145,23 +136,29 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 def write_parquet(rows: list[Row], out: Path, facts: dict[str, Any]) -> None:
     """Rows as one Parquet file with facts of their sweep: the same are the same bytes."""
+    whole = {"length", "horizon", "seed", "max_model_tokens", "rank", "steps", *COSTS}
+    numbers = {*FIGURES, "seconds"} - {"stop_reason"}
+    kinds = dict.fromkeys(rows[0], "string")
+    kinds |= dict.fromkeys(kinds.keys() & numbers, "float64")
+    kinds |= dict.fromkeys(kinds.keys() & whole, "int64")
+    _write(rows, kinds, out, {"posteer": json.dumps(facts, sort_keys=True)})
+
+
+def _write(
+    rows: list[Row],
+    kinds: Mapping[str, str],
+    out: Path,
+    metadata: dict[str, str] | None = None,
+    **how: Any,
+) -> None:
     parquet = _parquet()
     import pyarrow
 
-    whole = {"length", "horizon", "seed", "max_model_tokens", "rank", "steps", *COSTS}
-    numbers = {*FIGURES, "seconds"} - {"stop_reason"} - whole
-
-    def kind(column: str) -> Any:
-        if column in whole:
-            return pyarrow.int64()
-        return pyarrow.float64() if column in numbers else pyarrow.string()
-
-    schema = pyarrow.schema(
-        [(column, kind(column)) for column in rows[0]],
-        metadata={"posteer": json.dumps(facts, sort_keys=True)},
-    )
+    lists = {"list": pyarrow.list_(pyarrow.float32())}
+    columns = [(name, lists.get(kind, kind)) for name, kind in kinds.items()]
+    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns, metadata=metadata))
     sink = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink, compression="zstd")
+    parquet.write_table(table, sink, compression="zstd", **how)
     write_atomically(out, sink.getvalue().to_pybytes())
 
 

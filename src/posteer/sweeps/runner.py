@@ -14,20 +14,27 @@ from pathlib import Path
 from posteer.api.elicit import elicit_batch
 from posteer.banks import draw_bank, load_bank
 from posteer.banks.shipped import shipped_path
-from posteer.core.errors import InputError
+from posteer.core.errors import InputError, require
 from posteer.core.files import write_json
 from posteer.core.progress import Progress, phase, timed
 from posteer.methods.registry import open_method
 from posteer.models import Metered, SequenceModel, complete, open_model
 from posteer.results import Elicitation
+from posteer.sweeps.configuration import SweepConfig
 from posteer.sweeps.histories import columns_of
 from posteer.sweeps.provenance import Session, provenance
-from posteer.sweeps.runs import Batch, RunConfig, latents_to_draw, source_of
+from posteer.sweeps.runs import Batch, RunConfig, batches, expand, latents_to_draw, source_of
 from posteer.sweeps.store import Record, RunStore
 
 POLL_SECONDS = 0.2
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
 """Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
+
+
+def size_of_batches(given: int | None, device: str) -> int:
+    """What was asked for, or what suits the device."""
+    require(given is None or given >= 1, f"batches of {given}: expected at least 1")
+    return given or BATCH_SIZES[device.partition(":")[0]]
 
 
 @dataclass
@@ -62,7 +69,6 @@ class Runner:
             if len(left) == before:  # the rest is in other hands: look again, they may be killed
                 time.sleep(POLL_SECONDS)
                 self._recover()
-        self.store.close()
 
     def _recover(self) -> None:
         for text in self.store.recover():
@@ -161,6 +167,13 @@ class Runner:
             if not path.exists():
                 draw_bank(Metered(model), plan, path, progress=self.report.within)
         return path
+
+
+def run_here(folder: Path, config: SweepConfig, device: str, report: Report | None = None) -> None:
+    """Solve, in this process and beside any others at work there, what a store lacks of a sweep."""
+    expansion, store = expand(config), RunStore(folder)
+    work = batches(expansion.runs, store.batch_size)
+    Runner(store, work, expansion.bank_files, device, report or Report()).run()
 
 
 class ChangedError(InputError):

@@ -3,6 +3,7 @@
     sweep.json          the configuration, the size of batches, the format, the version of posteer
     runs/HASH.json      one finished run each; it is done if this file is there and whole
     commits/KEY.json    a solved batch on its way into runs/
+    claims              locked where a process is at work (`core.locks`)
     quarantine/         files that were not whole, kept to be looked at
     banks/              latents drawn for the sweep
     sessions/           what each command that worked on the store did, and how long
@@ -16,23 +17,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically, write_each, write_json
+from posteer.core.locks import Claims
 from posteer.core.version import __version__
 from posteer.sweeps.configuration import SweepConfig, config_from, differences
 from posteer.sweeps.runs import name_of
-
-try:
-    import fcntl
-except ImportError:  # not on Windows: there one process at a time is up to the user
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = "posteer-runs-1"
 OWN = {"runs", "commits", "sessions", "claims", "banks", "quarantine"}
@@ -84,7 +80,7 @@ class RunStore:
         self.runs, self.commits = folder / "runs", folder / "commits"
         self.quarantine, self.banks = folder / "quarantine", folder / "banks"
         self.sessions = folder / "sessions"
-        self._locks: int | None = None
+        self._claims = Claims(folder / "claims")
 
     @classmethod
     def open(cls, folder: Path) -> RunStore:
@@ -262,30 +258,6 @@ class RunStore:
         journal.unlink(missing_ok=True)
         return True
 
-    @contextmanager
-    def claim(self, key: str, wait: bool = False) -> Iterator[bool]:
-        """Whether a piece of work is this process's. The system frees what a dead one claimed.
-
-        One byte of one file stands for each piece; a lock on it is held while it is worked on.
-        """
-        if fcntl is None:
-            yield True  # type: ignore[unreachable]
-            return
-        if self._locks is None:
-            self._locks = os.open(self.folder / "claims", os.O_RDWR | os.O_CREAT, 0o666)
-        at = int(hashlib.sha256(key.encode()).hexdigest()[:15], 16)
-        how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-        try:
-            fcntl.lockf(self._locks, how, 1, at)
-        except (BlockingIOError, PermissionError):
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, at)
-
-    def close(self) -> None:
-        if self._locks is not None:
-            os.close(self._locks)
-            self._locks = None
+    def claim(self, key: str, wait: bool = False) -> AbstractContextManager[bool]:
+        """Whether a piece of work is this process's. The system frees what a dead one claimed."""
+        return self._claims.claim(key, wait)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.banks.checks.statistics import Interval, holm, normal_tail
+from posteer.banks.checks.statistics import Interval, bonferroni, normal_tail
 from posteer.banks.checks.tracing import Trace, trace
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Bool, Float, Int
@@ -75,7 +75,8 @@ def check_martingale(
         for context in range(space.n_contexts)
         for drift in _drifts(torch.cat(laws[context]), context, careful=not independent_rows)
     ]
-    return MartingaleCheck(rollouts, length, drifts, holm([drift.p_value for drift in drifts]))
+    p_values = [drift.p_value for drift in drifts]
+    return MartingaleCheck(rollouts, length, drifts, bonferroni(p_values))
 
 
 def _parts(total: int, size: int) -> list[int]:
@@ -160,7 +161,7 @@ def _drifts(
                     rollouts=len(change),
                     mean=mean,
                     outward=outward,
-                    p_value=holm([normal_tail(mean_z), normal_tail(outward_z)]),
+                    p_value=bonferroni([normal_tail(mean_z), normal_tail(outward_z)]),
                 )
             )
     return drifts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from posteer.banks.checks.reference import Reference
-from posteer.banks.checks.statistics import holm, two_sample_ks, wasserstein
+from posteer.banks.checks.statistics import bonferroni, two_sample_ks, wasserstein
 from posteer.banks.drawn import LatentBank
 from posteer.core.shapes import Float, Int
 
@@ -72,7 +72,7 @@ def check_prior(bank: LatentBank, exact: Reference) -> PriorCheck:
                     ),
                 )
             )
-    return PriorCheck(rows, holm([row.p_value for row in rows]))
+    return PriorCheck(rows, bonferroni([row.p_value for row in rows]))
 
 
 def _frequencies(counts: Int[Tensor, "L C V"], context: int) -> Float[Tensor, "n V"]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from posteer.banks.checks.statistics import holm, uniformity
+from posteer.banks.checks.statistics import bonferroni, uniformity
 from posteer.banks.checks.tracing import trace
 from posteer.core.progress import Progress
 from posteer.core.randomness import numpy_stream, torch_stream
@@ -74,5 +74,5 @@ def check_ranks(
             named[name] = ranks[:, context, token].tolist()
             p_values[name] = uniformity(ranks[:, context, token], draws + 1, 8)
     return RankCheck(
-        simulations, draws, observed, future, named, p_values, holm(list(p_values.values()))
+        simulations, draws, observed, future, named, p_values, bonferroni(list(p_values.values()))
     )

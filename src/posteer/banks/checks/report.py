@@ -15,7 +15,7 @@ from posteer.banks.checks.martingale import MartingaleCheck, check_martingale
 from posteer.banks.checks.prior import PriorCheck, check_prior
 from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
-from posteer.banks.checks.statistics import holm
+from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.drawn import LatentBank
 from posteer.core.errors import require
 from posteer.core.progress import Progress
@@ -90,7 +90,7 @@ class FilterReport:
         return {
             **asdict(self),
             "p_values": self.p_values,
-            "p_value": holm(list(self.p_values.values())),
+            "p_value": bonferroni(list(self.p_values.values())),
             "verdict": self.verdict,
         }
 

@@ -73,6 +73,6 @@ def uniformity(ranks: Int[Tensor, "n"], n_ranks: int, n_bins: int) -> float:
     return float(torch.special.gammaincc(shape, statistic / 2))
 
 
-def holm(p_values: list[float]) -> float:
-    """The smallest p-value, corrected for their number: valid however they depend."""
+def bonferroni(p_values: list[float]) -> float:
+    """The smallest p-value times their number, at most 1: valid however they depend."""
     return min(1.0, len(p_values) * min(p_values)) if p_values else 1.0

@@ -94,12 +94,8 @@ def draw_ascents(
     panels: Mapping[str, Mapping[str, Sequence[tuple[Curve, Curve]]]], outs: Sequence[Path]
 ) -> None:
     """Surrogate above, ESS/L below, against steps; one line a seed, one colour a method."""
-    pyplot = canvas()
-    columns = min(3, len(panels))
-    bands = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(
-        2 * bands, columns, figsize=(4 * columns, 4.6 * bands), squeeze=False
-    )
+    figure, axes = _bands(len(panels), 4.6, rows=2)
+    columns = axes.shape[1]
     for at, (title, methods) in enumerate(panels.items()):
         upper = axes[2 * (at // columns), at % columns]
         lower = axes[2 * (at // columns) + 1, at % columns]
@@ -124,12 +120,7 @@ def draw_costs(
     outs: Sequence[Path],
 ) -> None:
     """Best expected utility against model tokens spent; a dot where a method answers once."""
-    pyplot = canvas()
-    columns = min(3, len(panels))
-    bands = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(
-        bands, columns, figsize=(4 * columns, 3.2 * bands), squeeze=False
-    )
+    figure, axes = _bands(len(panels), 3.2)
     for panel, (title, methods) in zip(axes.flat, panels.items(), strict=False):
         for method, runs in methods.items():
             draw_runs(panel, runs, _colour(method, list(methods)), method)
@@ -181,6 +172,15 @@ def draw_steering(
             0.5, 0.02, row.caption, ha="center", fontsize=7, transform=panels[2].transAxes
         )
     _save(figure, outs)
+
+
+def _bands(panels: int, height: float, rows: int = 1) -> tuple[Any, Any]:
+    """A figure with three panels abreast, and as many bands of so many rows as that takes."""
+    columns = min(3, panels)
+    bands = -(-panels // columns)
+    size = (4 * columns, height * bands)
+    figure, axes = canvas().subplots(rows * bands, columns, figsize=size, squeeze=False)
+    return figure, axes
 
 
 def _colour(method: str, methods: Sequence[str]) -> Any:

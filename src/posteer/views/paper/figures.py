@@ -12,6 +12,7 @@ import torch
 
 from posteer.core.errors import require
 from posteer.core.weights import normalise
+from posteer.families.markov.kernels import lift
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.method import PosteriorPrefixTuning
@@ -19,10 +20,11 @@ from posteer.methods.protocol import Problem
 from posteer.models import Metered, open_model
 from posteer.paper.agreement import exact_optimum
 from posteer.paper.cells import Cells, Key
-from posteer.paper.layouts import METHODS, MODELS
+from posteer.paper.layouts import MODELS
 from posteer.paper.paired import family_of
-from posteer.paper.published import TARGETS, published
+from posteer.paper.published import HORIZON, LENGTHS, METHODS, TARGETS, published, utility_of_target
 from posteer.sweeps.results import Histories
+from posteer.tokens.contexts import ContextSpace
 from posteer.views.figures.sweep import (
     Curve,
     Point,
@@ -56,11 +58,11 @@ def draw_all(cells: Cells, histories: Histories, folder: Path) -> list[Path]:
         draw_ascents(curves, outs("ascents"))
     costs = _costs(cells, histories)
     if costs:
-        optima = {f"{m} {t}, m={n}": exact_optimum(m, n)[t] for m, t in SHOWN for n in (6, 50)}
+        optima = {f"{m} {t}, m={n}": exact_optimum(m, n)[t] for m, t in SHOWN for n in LENGTHS}
         draw_costs(costs, {key: optima[key] for key in costs if key in optima}, outs("costs"))
     if "urn" in cells.models:
         draw_steering(
-            [steering("urn", "dyck", m) for m in (6, 50)],
+            [steering("urn", "dyck", m) for m in LENGTHS],
             ("P(1 | 0)", "P(1 | 1)"),
             outs("latent-posterior"),
         )
@@ -70,7 +72,7 @@ def draw_all(cells: Cells, histories: Histories, folder: Path) -> list[Path]:
 def _points(cells: Cells) -> dict[str, dict[str, list[Point]]]:
     panels: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for model in TARGETS:
-        for length in (6, 50):
+        for length in LENGTHS:
             best = exact_optimum(model, length) if model in cells.models else {}
             for target in TARGETS[model]:
                 for method in METHODS:
@@ -125,7 +127,7 @@ def _costs(cells: Cells, histories: Histories) -> dict[str, dict[str, list[Curve
 def _shown(cells: Cells, methods: Sequence[str] = METHODS) -> list[tuple[str, Key]]:
     return [
         (f"{model} {target}, m={length}", (model, target, length, method))
-        for length in (6, 50)
+        for length in LENGTHS
         for model, target in SHOWN
         for method in methods
         if cells.get((model, target, length, method)) is not None
@@ -151,26 +153,31 @@ def _thinned(values: list[float], most: int = 80) -> Curve:
 def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
     """The method on the model's own bank: its latents, their utilities, their tilted weights.
 
-    A latent's utility is that from the law of the prompt's last context; for the picture, from the
-    optimised prompt kernel's.
+    Latents are points of a square: how likely each token is followed by a 1. Those that look at no
+    token lie on its diagonal. A latent's utility is that from the law of the prompt's last token;
+    for the picture, from the optimised prompt kernel's.
     """
     opened = Metered(open_model(model))
-    goal = open_utility(target, opened.space)
-    require(opened.space.n_contexts == 2, f"{model}: two contexts make a square to draw")
-    tuning = PosteriorPrefixTuning(analytic=False, exact_means=True)
-    solved = tuning.optimise([Problem(opened, goal, length, 4, seed)])[0]
-    last = solved.ascent.prompt.final_context(solved.space, length - solved.space.order)[0]
+    goal = open_utility(utility_of_target(target), opened.space)
+    problem = Problem(opened, goal, length, HORIZON, seed)
+    two = opened.space.vocab_size == 2 and problem.order <= 1
+    require(two, f"{model} {target}: a square shows latents of two tokens that look at one at most")
+    solved = PosteriorPrefixTuning(analytic=False, exact_means=True).optimise([problem])[0]
+    kernel, square = solved.ascent.prompt, ContextSpace(2, 1)
+    last = kernel.transitions[0, 0]  # of a kernel that looks at no token
+    if problem.order == 1:
+        last = kernel.final_context(square, length - 1)[0]
     ones = torch.linspace(0, 1, GRID, dtype=torch.float64)
     first, second = torch.meshgrid(ones, ones, indexing="ij")
     rows = torch.stack([first.flatten(), second.flatten()], -1)
     kernels = torch.stack([1 - rows, rows], -1)
-    means = utility_of_kernels(goal, solved.space, kernels, 4)
+    means = utility_of_kernels(goal, square, kernels, HORIZON)
     prompt, _ = solved.snap("own-context")
     text = "".join(map(str, prompt.tolist()))
     return Steering(
         title=f"{target}, m={length}",
         landscape=(means @ last).reshape(GRID, GRID).numpy(),
-        samples=solved.bank.kernels[:, :, 1].numpy(),
+        samples=lift(solved.space, solved.bank.kernels, 1)[:, :, 1].numpy(),
         weights=normalise(solved.ascent.log_tilt).numpy(),
         ess_fraction=solved.ess_fraction,
         caption=f"snaps to {text[:12]}{'...' if len(text) > 12 else ''}",

@@ -3,72 +3,96 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from posteer.paper.agreement import Outside, counts, orderings, outside
 from posteer.paper.cells import NEAR, Cells
-from posteer.paper.claims import claims_table, verdicts
-from posteer.paper.layouts import HEADINGS, layouts_for
-from posteer.paper.paired import paired_comparisons, paired_table
+from posteer.paper.claims import Verdict, verdicts
+from posteer.paper.layouts import heading, layouts_for
+from posteer.paper.paired import Paired, paired_comparisons
 from posteer.paper.tables import markdown
 
 NAMES = {"J": "J", "rank": "rank at m=6", "ess": "mean ESS/L"}
+
+
+def table_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A table in Markdown."""
+    first, *rest = [f"| {' | '.join(map(str, row))} |" for row in (heads, *rows)]
+    return [first, "|---" * len(heads) + "|", *rest]
+
+
+def _table(heads: str, rows: Iterable[Sequence[object]]) -> str:
+    return "\n".join([*table_lines(heads.split(" | "), rows), ""])
 
 
 def counts_table(cells: Cells) -> str:
     """Cells that agree with the published ones, by model, length and method; in brackets those
     within three standard errors, rounding included."""
     by_statistic = {statistic: counts(cells, statistic) for statistic in NAMES}
-    keys = list(by_statistic["J"])
     heads = [f"{name} (within {NEAR[s]:g} or three errors)" for s, name in NAMES.items()]
-    lines = [f"| model | m | method | {' | '.join(heads)} |", "|---" * 6 + "|"]
-    for key in keys:
-        found = [by_statistic[statistic].get(key) for statistic in NAMES]
+    rows = []
+    for model, length, method in by_statistic["J"]:
+        found = [by_statistic[statistic].get((model, length, method)) for statistic in NAMES]
         shown = ["" if hit is None else f"{hit[0]} of {hit[2]} ({hit[1]})" for hit in found]
-        model, length, method = key
-        lines.append(
-            f"| {model} | {length} | {HEADINGS.get(method, method)} | {' | '.join(shown)} |"
-        )
+        rows.append([model, length, heading(method), *shown])
     totals = [[sum(n) for n in zip(*f.values(), strict=True)] for f in by_statistic.values()]
     shown = [f"**{t[0]} of {t[2]}** ({t[1]})" if t else "" for t in totals]
+    lines = table_lines(["model", "m", "method", *heads], rows)
     return "\n".join([*lines, f"| all | | | {' | '.join(shown)} |", ""])
 
 
 def orderings_table(cells: Cells) -> str:
     """Where the paper tells two methods apart: do we, and the same way?"""
-    lines = [
-        "| model | m | pairs the paper tells apart | same order | tied in ours | reversed |",
-        "|---" * 6 + "|",
-    ]
-    for model in cells.models:
-        for length in cells.lengths:
-            found = orderings(cells, length, model)
-            if found.total:
-                lines.append(
-                    f"| {model} | {length} | {found.total} | {found.same} "
-                    f"({found.same / found.total:.0%}) | {found.tied} | {found.reversed} |"
-                )
-    return "\n".join([*lines, ""])
+    rows = []
+    for model, length in product(cells.models, cells.lengths):
+        found = orderings(cells, length, model)
+        if found.total:
+            same = f"{found.same} ({found.same / found.total:.0%})"
+            rows.append([model, length, found.total, same, found.tied, found.reversed])
+    heads = "model | m | pairs the paper tells apart | same order | tied in ours | reversed"
+    return _table(heads, rows)
 
 
 def outside_table(found: Sequence[Outside]) -> str:
     """Cells of J that are not the published ones, each with a reason that was tested."""
-    lines = [
-        "| model | m | target | method | published | ours | in standard errors | reason |",
-        "|---" * 8 + "|",
-    ]
+    rows = []
     for one in found:
         model, target, length, method = one.pair.key
         theirs, ours = one.pair.theirs, one.pair.ours
-        lines.append(
-            f"| {model} | {length} | {target} | {HEADINGS.get(method, method)} "
-            f"| {theirs.value:.2f} ({theirs.standard_error:.2f}) "
-            f"| {ours.value:.2f} ({ours.standard_error or math.nan:.2f}) "
-            f"| {one.in_errors:+.1f} | {one.reason} |"
-        )
-    return "\n".join([*lines, ""])
+        means = [
+            f"{theirs.value:.2f} ({theirs.standard_error:.2f})",
+            f"{ours.value:.2f} ({ours.standard_error or math.nan:.2f})",
+        ]
+        gap = f"{one.in_errors:+.1f}"
+        rows.append([model, length, target, heading(method), *means, gap, one.reason])
+    heads = "model | m | target | method | published | ours | in standard errors | reason"
+    return _table(heads, rows)
+
+
+def claims_table(found: Sequence[Verdict]) -> str:
+    """What the paper says, and whether it is so."""
+    rows = [
+        [one.claim.statement, f"`{one.claim.table}`", one.published, one.ours, one.verdict]
+        for one in found
+    ]
+    return _table("claim | table | published | ours | verdict", rows)
+
+
+def paired_table(found: Sequence[Paired]) -> str:
+    """Methods against each other."""
+    rows = [
+        [
+            *(one.model, one.length, one.family, one.method, one.other),
+            f"{one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}]",
+            *(one.wins, one.ties, one.losses),
+        ]
+        for one in found
+    ]
+    heads = "model | m | family | method | against | mean difference of J [95 %] | better | same"
+    return _table(f"{heads} | worse", rows)
 
 
 def trouble_line(cells: Cells) -> str:

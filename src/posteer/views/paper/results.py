@@ -19,13 +19,13 @@ from typing import Any
 from posteer.core.files import write_atomically
 from posteer.paper.agreement import counts, outside
 from posteer.paper.cells import Cells
-from posteer.paper.claims import claims_table, verdicts
+from posteer.paper.claims import verdicts
 from posteer.paper.layouts import layouts_for
-from posteer.paper.paired import paired_comparisons, paired_table
-from posteer.paper.presets import preset
+from posteer.paper.paired import paired_comparisons
 from posteer.paper.published import RUNTIME_SECONDS
 from posteer.paper.tables import markdown
 from posteer.sweeps.configuration import config_from, differences
+from posteer.sweeps.presets import preset
 from posteer.sweeps.results import (
     Row,
     read_facts,
@@ -35,7 +35,15 @@ from posteer.sweeps.results import (
     write_parquet,
 )
 from posteer.views.paper.figures import draw_all, shown_runs
-from posteer.views.paper.report import counts_table, orderings_table, outside_table, trouble_line
+from posteer.views.paper.report import (
+    claims_table,
+    counts_table,
+    orderings_table,
+    outside_table,
+    paired_table,
+    table_lines,
+    trouble_line,
+)
 
 PHASES = {
     "ascend": "ascending (PPT)",
@@ -142,18 +150,17 @@ def _times(sessions: Sequence[dict[str, Any]]) -> list[str]:
     total = sum(one["wall_seconds"] for one in sessions)
     phases["other"] = total - sum(phases.values())
     hours = RUNTIME_SECONDS / 3600
-    lines = [
+    spent = [
+        [PHASES.get(name, name), f"{seconds:.1f}", f"{seconds / total:.1%}"]
+        for name, seconds in phases.most_common()
+    ]
+    return [
         f"- Wall time {wall:.0f} s at work with {len(sessions)} processes, start-up not counted; "
         f"published: about {hours:.0f} hours on one H100. Models and banks were there already; "
         "whether training and drawing are in the published time is not said.",
         "",
-        "| phase | seconds, all processes | share |",
-        "|---|---|---|",
+        *table_lines(["phase", "seconds, all processes", "share"], spent),
     ]
-    for name, seconds in phases.most_common():
-        shown = PHASES.get(name, name)
-        lines.append(f"| {shown} | {seconds:.1f} | {seconds / total:.1%} |")
-    return lines
 
 
 def _seconds_at_work(sessions: Sequence[dict[str, Any]]) -> float:

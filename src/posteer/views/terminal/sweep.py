@@ -137,9 +137,7 @@ class _LiveCells:
                         kept[cell].append(result[name])
 
     def table(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        for name in ("model", "m", "method", "runs", "mean J", "mean rank", "ESS/L", "trouble"):
-            table.add_column(name, justify="left" if name in ("model", "method") else "right")
+        table = _table("runs", "mean J", "mean rank", "ESS/L", "trouble")
         for cell, total in self.totals.items():
             n = len(self.values[cell])
             table.add_row(
@@ -156,6 +154,14 @@ class _LiveCells:
         return table
 
 
+def _table(*names: str, title: str | None = None) -> Table:
+    """Cells by model, length and method, with these columns."""
+    table = Table(title=title, box=None, pad_edge=False)
+    for name in ("model", "m", "method", *names):
+        table.add_column(name, justify="left" if name in ("model", "method") else "right")
+    return table
+
+
 def _mean(values: list[float], digits: int) -> str:
     return f"{fmean(values):.{digits}f}" if values else ""
 
@@ -164,9 +170,7 @@ def show_plan(
     found: list[Forecast], finished: int, differences: list[str], device: str, workers: int
 ) -> None:
     """How many runs, how long, how much; and what is not as in the paper."""
-    table = Table(title="what will run", box=None, pad_edge=False)
-    for name in ("model", "m", "method", "runs", "time", "memory"):
-        table.add_column(name, justify="left" if name in ("model", "method") else "right")
+    table = _table("runs", "time", "memory", title="what will run")
     for one in found:
         table.add_row(
             one.model,

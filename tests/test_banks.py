@@ -9,7 +9,7 @@ import time
 
 import pytest
 import torch
-from test_rollouts import metered
+from networks import metered
 
 from posteer.banks import DrawPlan, draw_bank, load_bank, sample
 from posteer.banks.rollouts import roll_out

@@ -265,7 +265,7 @@ def test_a_bank_of_another_model_is_not_checked():
 
 
 def test_models_with_few_positions_are_checked_within_them():
-    from test_transformer import small
+    from networks import small
 
     model = small("learned", vocab=2, max_tokens=40)
     model.process = open_process("urn")

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from oracles import is_dyck
-from test_allowed import says
+from oracles import is_dyck, says
 
 from posteer.api.elicit import elicit, elicit_many
 from posteer.banks import draw_analytic

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from test_elicitation import PROMISED
+from examples import PROMISED
 
 from posteer.cli import main
 

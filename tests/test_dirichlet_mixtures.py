@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from examples import ALPHA, MIXTURE, SPACE, bank_of, within
 from oracles import dirichlet_sequence_probability
 from scipy.stats import dirichlet
-from scipy.stats import t as student
 
-from posteer.banks import DrawPlan, LatentBank, Origin, draw_bank
+from posteer.banks import DrawPlan, draw_bank
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.fit.densities import better_kernel_density, kernel_density
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
@@ -26,27 +26,6 @@ from posteer.methods.scorers import ConjugateFit
 from posteer.models import Metered
 from posteer.models.exact import ExactModel
 from posteer.tokens.contexts import ContextSpace, count_transitions
-
-SPACE = ContextSpace(3, 1)
-ALPHA = torch.tensor(
-    [
-        [[0.5, 1.5, 0.7], [2.0, 0.4, 0.9], [0.3, 0.6, 3.0]],
-        [[6.0, 2.0, 3.0], [1.0, 5.0, 8.0], [4.0, 4.0, 1.5]],
-    ],
-    dtype=torch.float64,
-)
-MIXTURE = DirichletMixture(SPACE, torch.tensor([0.35, 0.65], dtype=torch.float64).log(), ALPHA)
-
-
-def bank_of(process, n, seed=0):
-    origin = Origin(source="analytic", model="exact", fingerprint="", process=None, seed=seed)
-    return LatentBank(process.space, process.sample_kernels(n, numpy_stream(seed, "test")), origin)
-
-
-def within(differences, errors, degrees, false_alarm=1e-3):
-    """Student's bound on all of them at once, by Bonferroni."""
-    scaled = (differences / errors).abs().flatten()
-    return bool((scaled < student.ppf(1 - false_alarm / (2 * len(scaled)), degrees)).all())
 
 
 def test_density_is_that_of_scipy():

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from examples import PROMISED
 
 import posteer
 from posteer.api.elicit import elicit, elicit_many
@@ -11,27 +12,6 @@ from posteer.methods.auto import choose_method
 from posteer.methods.ppt.method import PosteriorPrefixTuning
 from posteer.methods.registry import METHODS, open_method
 from posteer.models import Metered, open_model
-
-PROMISED = {
-    "model",
-    "utility",
-    "horizon",
-    "length",
-    "method",
-    "seed",
-    "prompt",
-    "expected_utility",
-    "standard_error",
-    "surrogate",
-    "ess_fraction",
-    "pareto_k",
-    "rank",
-    "optimum",
-    "steps",
-    "stop_reason",
-    "cost",
-    "seconds",
-}
 
 
 def test_dyck_and_symmetric_targets_reach_the_optimum_on_every_seed():

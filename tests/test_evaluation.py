@@ -2,8 +2,7 @@ import itertools
 
 import pytest
 import torch
-from oracles import dirichlet_sequence_probability, sequences
-from test_utilities import value_of
+from oracles import dirichlet_sequence_probability, sequences, value_of
 
 from posteer.core.errors import InputError
 from posteer.evaluation import TIE, PromptLandscape, expected_utility, landscape

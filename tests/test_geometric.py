@@ -6,10 +6,15 @@ import math
 
 import pytest
 import torch
-from oracles import context_number, kernel_probability, mean_utility, prompt_law, sequences
-from test_kernels import random_kernels
-from test_tilt import batch, random_prompts
-from test_utilities import value_of
+from examples import batch, random_kernels, random_prompts
+from oracles import (
+    context_number,
+    kernel_probability,
+    mean_utility,
+    prompt_law,
+    sequences,
+    value_of,
+)
 
 from posteer.families.markov.geometric import (
     LogLatents,

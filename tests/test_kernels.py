@@ -1,5 +1,6 @@
 import pytest
 import torch
+from examples import random_kernels
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import context_number, final_context, kernel_probability, prompt_law
@@ -7,15 +8,9 @@ from oracles import context_number, final_context, kernel_probability, prompt_la
 from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.families.markov import kernels as K
-from posteer.families.markov.priors import DirichletRows
 from posteer.tokens.contexts import ContextSpace
 
 SPACES = [(2, 0), (2, 1), (2, 3), (3, 0), (3, 1), (3, 2), (5, 1)]
-
-
-def random_kernels(space, n, seed=0, concentration=0.7):
-    process = DirichletRows.symmetric(space.vocab_size, space.order, concentration)
-    return process.sample_kernels(n, numpy_stream(seed, "test"))
 
 
 @pytest.mark.parametrize(("vocab", "order"), SPACES)

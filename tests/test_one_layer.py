@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_transformer import small, tokens_of
+from networks import small, tokens_of
 from torch import nn
 
 from posteer.banks.rollouts import DrawPlan, roll_out

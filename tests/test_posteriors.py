@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import torch
-from test_dirichlet_mixtures import ALPHA, MIXTURE, SPACE, bank_of, within
+from examples import ALPHA, MIXTURE, SPACE, bank_of, within
 
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError

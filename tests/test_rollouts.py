@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from networks import metered, small
 from oracles import dirichlet_sequence_probability, sequences
-from test_transformer import small
 
 from posteer.banks import DrawPlan, draw_bank, sample
 from posteer.banks.checks.statistics import two_sample_ks
@@ -16,10 +16,6 @@ from posteer.core.randomness import numpy_stream
 from posteer.families.markov.priors import open_process
 from posteer.models import FunctionModel, Metered, open_model
 from posteer.tokens.contexts import count_transitions
-
-
-def metered(name):
-    return Metered(open_model(name))
 
 
 def test_rollouts_follow_the_exact_predictive():

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from test_transformer import small
+from networks import problems_of, small
 
 from posteer.api.elicit import elicit, elicit_many
 from posteer.core.errors import InputError
@@ -21,16 +21,8 @@ from posteer.methods.direct.simple import (
     RandomSearch,
     single_substitutions,
 )
-from posteer.methods.protocol import Problem
 from posteer.models import Metered, TransformerModel, open_model
 from posteer.tokens.contexts import all_sequences
-
-
-def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **more):
-    metered = Metered(model)
-    goal = open_utility(utility, metered.space)
-    return [Problem(metered, goal, length, horizon, seed, **more) for seed in seeds]
-
 
 # --- GCG -----------------------------------------------------------------------------------------
 

@@ -2,10 +2,9 @@ import itertools
 
 import pytest
 import torch
+from examples import random_kernels, random_prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_kernels import random_kernels
-from test_tilt import random_prompts
 
 from posteer.families.markov.tilt import PromptKernel
 from posteer.families.markov.walks import (

@@ -3,26 +3,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from examples import batch, random_kernels, random_prompts
 from oracles import final_context, tilt
-from test_kernels import random_kernels
 
-from posteer.core.randomness import numpy_stream
-from posteer.families.markov.tilt import PromptKernel, latents_last, log_tilt, tilt_and_score
+from posteer.families.markov.tilt import PromptKernel, log_tilt, tilt_and_score
 from posteer.tokens.contexts import ContextSpace
 
 SMALL = [(2, 0, 6), (2, 1, 2), (2, 1, 6), (2, 2, 6), (3, 0, 4), (3, 1, 5), (3, 2, 6)]
 ALGORITHMS = ["powers", "sweep"]
-
-
-def random_prompts(space, n, seed=0):
-    stream = numpy_stream(seed, "prompts")
-    transitions = stream.dirichlet([1.0] * space.vocab_size, size=(n, space.n_contexts))
-    initial = stream.dirichlet([1.0] * space.n_contexts, size=n)
-    return PromptKernel(torch.tensor(transitions), torch.tensor(initial))
-
-
-def batch(kernels, n):
-    return latents_last(kernels).expand(n, -1, -1, -1)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_transformer import damage
+from networks import damage
 
 from posteer.core.errors import InputError
 from posteer.families.markov.priors import open_process

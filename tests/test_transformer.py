@@ -1,5 +1,6 @@
 import pytest
 import torch
+from networks import damage, small, tokens_of
 from torch import nn
 
 from posteer.core.errors import InputError
@@ -7,22 +8,6 @@ from posteer.evaluation import expected_utility, landscape
 from posteer.goals.utilities import open_utility
 from posteer.models import Metered
 from posteer.models.transformer.checkpoint import load_model, read_manifest, save_model
-from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
-
-
-def small(positions="none", vocab=3, **changes):
-    torch.manual_seed(0)
-    sizes = {"layers": 2, "width": 32, "heads": 4, "feedforward": 48, "max_tokens": 150}
-    shape = Architecture(vocab_size=vocab, order=1, positions=positions, **{**sizes, **changes})
-    network = Transformer(shape)
-    for parameter in network.parameters():  # away from the small initial weights
-        nn.init.normal_(parameter, std=0.3)
-    return TransformerModel(network, "small")
-
-
-def tokens_of(model, n=5, length=120):
-    generator = torch.Generator().manual_seed(1)
-    return torch.randint(model.space.vocab_size, (n, length), generator=generator)
 
 
 # Some CPUs lack a fast bfloat16 product; torch warns that it takes the slow one.
@@ -156,15 +141,6 @@ def test_model_folders_come_back_whole(tmp_path, monkeypatch):
         again = load_model(folder)
         assert torch.equal(again.log_predictive(tokens), model.log_predictive(tokens))
         assert read_manifest(folder)["steps_done"] == 3
-
-
-def damage(path, how):
-    data = bytearray(path.read_bytes())
-    if how == "flip":
-        data[len(data) // 2] ^= 1
-    else:
-        data = data[: len(data) // 2]
-    path.write_bytes(bytes(data))
 
 
 @pytest.mark.parametrize("how", ["flip", "truncate"])

@@ -2,8 +2,8 @@ import math
 
 import pytest
 import torch
-from oracles import is_dyck, log_target, mean_utility, sequences
-from test_kernels import random_kernels
+from examples import random_kernels
+from oracles import log_target, mean_utility, sequences, value_of
 
 from posteer.core.errors import InputError
 from posteer.families.markov.kernels import lift
@@ -14,16 +14,6 @@ from posteer.tokens.contexts import ContextSpace
 
 DIR_4 = [0.9928857, 0.0071143, 0.459164, 0.540836]
 SYM = [[0.15, 0.85], [0.6, 0.4]]
-
-
-def value_of(name, target=None, share=None):
-    """The same utilities written out again: value(continuation) given the context tokens."""
-    if name == "dyck":
-        return lambda tokens: lambda y: float(is_dyck(y))
-    if name == "frequency":
-        return lambda tokens: lambda y: -((y.count(1) / len(y) - share) ** 2)
-    order = round(math.log(len(target), len(target[0])))
-    return lambda tokens: lambda y: log_target(y, tokens[len(tokens) - order :], target)
 
 
 CASES = [

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 PROGRAM = """
 import torch
-from posteer.models.decode import decode
+from posteer.models.transformer.decode import decode
 torch.manual_seed(0)
 for batch, heads, capacity, width in ((3, 2, 200, 16), (1, 4, 70, 32)):
     query = torch.randn(batch, heads, 1, width)

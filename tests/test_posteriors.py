@@ -188,7 +188,7 @@ def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
 
     The callable has no finite-state form, so its means come from rollouts as well.
     """
-    monkeypatch.setattr("posteer.utilities.urns.MOST_CLASSES", 16)
+    monkeypatch.setattr("posteer.families.markov.urns.MOST_CLASSES", 16)
     model, posteriors = setting("exact:urn", 4000)
     posteriors["conjugate"]._urns.clear()
     share = lambda y: sum(y) / len(y)  # noqa: E731
@@ -244,7 +244,7 @@ def test_thousands_of_prompts_in_parts(monkeypatch):
     prompts = all_sequences(2, 8)
     for name in ("importance", "conjugate"):
         whole = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
-        for module in ("steering.posteriors.importance_sampled", "utilities.urns"):
+        for module in ("methods.scorers.importance", "families.markov.urns"):
             monkeypatch.setattr(f"posteer.{module}.NUMBERS_AT_ONCE", 10_000)
         parts = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
         assert torch.allclose(whole.value, parts.value, atol=1e-12)

@@ -156,7 +156,7 @@ def test_a_full_disk_loses_nothing_that_was_there(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     again = trainer(SHORT, tmp_path)
-    monkeypatch.setattr("posteer.files.os.fsync", full)
+    monkeypatch.setattr("posteer.core.files.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         again.run()
     monkeypatch.undo()

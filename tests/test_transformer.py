@@ -133,7 +133,7 @@ def test_model_folders_come_back_whole(tmp_path, monkeypatch):
     model = small("learned")
     tokens = tokens_of(model)
     for limit in (2**30, 4000):  # one file, then many parts
-        monkeypatch.setattr("posteer.models.checkpoint.PART_BYTES", limit)
+        monkeypatch.setattr("posteer.models.transformer.checkpoint.PART_BYTES", limit)
         folder = tmp_path / str(limit)
         save_model(folder, model.network, {"steps_done": 3})
         parts = list(folder.glob("model*.safetensors"))

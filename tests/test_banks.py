@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -92,18 +93,26 @@ def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path):
 
 def test_overlapping_chunks_do_not_double_rollouts(tmp_path):
     """As a draw killed under one chunk size and gone on with another might leave them."""
-    from posteer.banks import rollouts as module
-    from posteer.banks.parts import Parts
-
-    out = tmp_path / "bank.safetensors"
     model, plan = metered("exact:urn"), DrawPlan(n_samples=200, rollout_length=30)
-    key = module._key(model.fingerprint, plan)
-    for first, count in ((0, 100), (0, 64), (64, 64)):
-        drawn = roll_out(model, plan, first, count)
-        parts = Parts(out, key)
-        with parts:
-            parts.held.clear()
-            parts.keep(first, count, drawn, 0.1, 5)
+    left = []
+    for chunk in (100, 64):
+        out = tmp_path / str(chunk) / "bank.safetensors"
+        out.parent.mkdir()
+
+        def stop(_what, done, _total, chunk=chunk):
+            if done > (128 // chunk) * chunk * 30:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            draw_bank(model, plan, out, chunk=chunk, progress=stop)
+        left.append(out.with_name("bank.safetensors.parts"))
+    for part in left[0].glob("*.safetensors"):
+        shutil.copy(part, left[1])
+    assert sorted(part.stem.split("-")[0] for part in left[1].glob("*.safetensors")) == [
+        "000000000",
+        "000000000",
+        "000000064",
+    ]
     bank = draw_bank(model, plan, out)
     assert torch.equal(bank.counts, draw_bank(model, plan).counts)
 
@@ -126,16 +135,16 @@ def test_a_crash_before_tidying_up_is_tidied_up_later(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["bank.safetensors"]
 
 
-def test_long_rollouts_need_little_memory():
-    """A million tokens: the random numbers are made as they are used."""
+def test_long_rollouts_need_little_memory(monkeypatch):
+    """Random numbers are made as they are used: neither how many at a time nor which rollouts are
+    asked for changes them."""
     bank = sample("exact:coins(0.2,0.7)", rollouts=2, length=3000)
     assert int(bank.counts.sum()) == 6000
-    from posteer.banks.rollouts import _Uniforms
-
-    plan = DrawPlan(n_samples=70, rollout_length=300)
-    parts, whole = _Uniforms(plan, 3, 67), _Uniforms(plan, 3, 67)
-    pieces = torch.cat([parts.steps(128), parts.steps(128), parts.steps(44)])
-    assert torch.equal(pieces, whole.steps(300))
+    model, plan = metered("exact:urn"), DrawPlan(n_samples=70, rollout_length=300)
+    whole = roll_out(model, plan, 0, 70).counts
+    assert torch.equal(roll_out(model, plan, 3, 67).counts, whole[3:])
+    monkeypatch.setattr("posteer.banks.rollouts.STEPS_OF_UNIFORMS", 300)
+    assert torch.equal(roll_out(model, plan, 0, 70).counts, whole)
 
 
 def test_an_unfinished_draw_with_other_settings_is_refused(tmp_path):

@@ -13,7 +13,7 @@ from posteer.core.errors import InputError
 from posteer.evaluation import estimate_from_bank
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.utilities import open_utility
-from posteer.methods.classes.method import ClassSearch, _candidates
+from posteer.methods.classes.method import ClassSearch, candidates_of
 from posteer.methods.classes.search import (
     BestClasses,
     SearchSettings,
@@ -310,8 +310,8 @@ def test_candidates_take_turns_among_classes_that_errors_cannot_tell_apart():
     nothing = torch.zeros(4, 1, 2, dtype=torch.long)
     last = torch.zeros(4, dtype=torch.long)
     found = BestClasses(prompts, nothing, last, scores, None, "", 4, [])
-    chosen = ["".join(map(str, row)) for row in _candidates(problem, found).tolist()]
+    chosen = ["".join(map(str, row)) for row in candidates_of(problem, found).tolist()]
     assert chosen == ["00011", "00010", "00110", "00001"]
     apart = replace(found, scores=HardScores.of("test", value, torch.full_like(value, 0.001)))
-    chosen = ["".join(map(str, row)) for row in _candidates(problem, apart).tolist()]
+    chosen = ["".join(map(str, row)) for row in candidates_of(problem, apart).tolist()]
     assert chosen == ["00011", "00110", "00101", "01010"]

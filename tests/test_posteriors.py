@@ -190,10 +190,11 @@ def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
     """
     monkeypatch.setattr("posteer.families.markov.urns.MOST_CLASSES", 16)
     model, posteriors = setting("exact:urn", 4000)
-    posteriors["conjugate"]._urns.clear()
     share = lambda y: sum(y) / len(y)  # noqa: E731
     utility = open_utility(share if text == "callable" else text, model.space)
     prompts = walks(model.process, 3, 8)
+    urns = posteriors["conjugate"].urn_means(utility, 13)
+    assert not urns.possible(model.space.suffix(prompts))
     truth = expected_utility(model, utility, prompts, 13).expected_utility
     for name in ("importance", "conjugate", "smc"):
         scores = scores_of_prompts(posteriors[name], model.space, utility, prompts, 13)

@@ -145,10 +145,10 @@ def test_candidates_are_never_the_prompt_itself():
     prompt = torch.tensor([0, 2, 1, 1, 0])
     slope = torch.randn(5, 3, generator=torch.Generator().manual_seed(2)).double()
     for search in SEARCHES[:3]:
-        proposed, _ = search._propose(prompt, slope, torch.Generator().manual_seed(0), 10**9)
+        proposed, _ = search.propose(prompt, slope, torch.Generator().manual_seed(0), 10**9)
         assert bool((proposed != prompt).any(1).all())
         assert len(proposed.unique(dim=0)) == len(proposed)
-        few, complete = search._propose(prompt, slope, torch.Generator().manual_seed(0), 2)
+        few, complete = search.propose(prompt, slope, torch.Generator().manual_seed(0), 2)
         assert len(few) <= 2
         assert not complete or len(few) == len(proposed)
     changed = single_substitutions(prompt, 3)
@@ -160,12 +160,12 @@ def test_top_k_proposes_the_tokens_of_largest_gradient():
     prompt = torch.tensor([1, 0])
     slope = torch.tensor([[3.0, 9.0, 5.0, 1.0], [0.0, 7.0, 2.0, 8.0]]).double()
     stream = torch.Generator()
-    proposed, complete = GreedyCoordinateGradient(top_k=2)._propose(prompt, slope, stream, 10**9)
+    proposed, complete = GreedyCoordinateGradient(top_k=2).propose(prompt, slope, stream, 10**9)
     assert complete
     found = proposed.tolist()
     assert sorted(found) == [[0, 0], [1, 1], [1, 3], [2, 0]]
     assert found[0] == [1, 3], "the largest gain first"
-    one, _ = GreedyCoordinateGradient()._propose(prompt, slope, stream, 10**9)
+    one, _ = GreedyCoordinateGradient().propose(prompt, slope, stream, 10**9)
     assert one.tolist() == [[1, 3]], "the first position keeps its own top token"
 
 
@@ -367,7 +367,7 @@ def test_candidates_are_those_of_nanogcg():
     _, slopes = Field(problems, "gcg", gradients=True).gradients(torch.tensor([0]), prompt[None])
     stream = torch.Generator().manual_seed(0)
     for top_k in (1, 5):
-        ours, _ = GreedyCoordinateGradient(top_k=top_k)._propose(prompt, slopes[0], stream, 10**9)
+        ours, _ = GreedyCoordinateGradient(top_k=top_k).propose(prompt, slopes[0], stream, 10**9)
         torch.manual_seed(0)
         theirs = nanogcg.sample_ids_from_grad(prompt, -slopes[0].clone(), 4000, top_k, 1, None)
         drawn = {tuple(row) for row in theirs.tolist()} - {tuple(prompt.tolist())}

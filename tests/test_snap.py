@@ -195,14 +195,13 @@ def test_candidates_that_no_latent_can_emit_lose():
 
 def test_a_table_one_swap_from_a_walk_is_repaired():
     """Two edges 0 -> 1 and none back cannot be walked; each single swap that can is offered."""
-    from posteer.methods.ppt.snap import _walks_near
-
     space = ContextSpace(2, 1)
-    broken = torch.tensor([[0, 2], [0, 0]])
-    table = torch.tensor([[0.0, 1.0], [0.5, 0.5]]).double()
-    found = _walks_near(space, table, broken, 0, 2)
-    assert [variant.tolist() for variant, _ in found] == [[[1, 1], [0, 0]]]
-    assert found[0][1] == [0, 1]
+    table = torch.tensor([[0.2, 0.8], [0.4, 0.6]]).double()
+    prompt = PromptKernel(table[None], torch.tensor([[1.0, 0.0]]).double())
+    assert rounded_counts(space, table, 0, 3).tolist() == [[0, 2], [0, 1]]
+    found = propose(space, prompt, 4, torch.tensor([True, False]))
+    assert found.counts.tolist() == [[[1, 1], [0, 1]], [[0, 2], [1, 0]]]
+    assert found.tokens.tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
 
 
 def test_snapping_at_a_lifted_order_scores_the_whole_prompt():

@@ -11,7 +11,7 @@ from sweeps import BATCH, SMALL, small
 from posteer.api.elicit import elicit_many
 from posteer.core.errors import InputError
 from posteer.paper.cells import Cells
-from posteer.sweeps import runner, store
+from posteer.sweeps import store
 from posteer.sweeps.execution import outcome, run_sweep
 from posteer.sweeps.results import read_rows
 from posteer.sweeps.runner import Report, Runner
@@ -101,13 +101,19 @@ def test_a_run_that_fails_is_kept_as_failed_and_can_be_retried(tmp_path, monkeyp
     assert len(told) == 6 and "not today" in told[0]
 
 
-def test_a_run_that_diverges_is_called_so(finished):
-    run = expand(small()).runs[0]
-    found = elicit_many(run.model, [run.utility], length=3, method=run.method)[0]
-    assert runner._record(run, "cpu", found=found)["status"] == "done"
-    object.__setattr__(found, "stop_reason", "diverged")
-    record = runner._record(run, "cpu", found=found)
-    assert record["status"] == "diverged" and record["result"]["prompt"] == found.prompt
+def test_a_run_that_diverges_is_called_so(tmp_path):
+    """A rate past what numbers hold; the prompt it stopped at is kept."""
+    config = small(
+        models=["exact:beta-bernoulli"],
+        utilities=["dyck"],
+        methods=["ppt-rb-analytic(samples=50,rate=1e308)"],
+        lengths=[5],
+        seeds=1,
+    )
+    assert run_sweep(config, tmp_path / "runs").statuses == {"diverged": 1}
+    (record,) = RunStore.open(tmp_path / "runs").records()[0]
+    assert record["status"] == record["result"]["stop_reason"] == "diverged"
+    assert len(record["result"]["prompt"]) == 5
 
 
 def test_a_refused_retry_forgets_nothing(tmp_path, monkeypatch):
@@ -128,10 +134,6 @@ def test_a_batch_of_a_killed_process_is_not_solved_again(tmp_path, monkeypatch):
     config = small(models=["exact:urn"], lengths=[3])
     solved = []
 
-    class Late(Runner):
-        def _recover(self):  # the other process dies after this one has looked
-            pass
-
     def crash(folder, files):
         raise KeyboardInterrupt
 
@@ -139,9 +141,10 @@ def test_a_batch_of_a_killed_process_is_not_solved_again(tmp_path, monkeypatch):
         patched.setattr(store, "write_each", crash)
         with pytest.raises(KeyboardInterrupt):
             run_sweep(config, out, batch_size=BATCH)
-    expansion = expand(config)
-    work = batches(expansion.runs, BATCH)
-    Late(RunStore.open(out), work, {}, "cpu", Report(finished=solved.extend)).run()
+    work = batches(expand(config).runs, BATCH)
+    # the other process dies after this one has looked
+    monkeypatch.setattr(RunStore, "recover", lambda self: [])
+    Runner(RunStore.open(out), work, {}, "cpu", Report(finished=solved.extend)).run()
     assert len(solved) == 12 - BATCH
 
 

@@ -140,10 +140,10 @@ def test_chunks_of_latents_change_nothing(monkeypatch):
 
 
 def test_large_context_spaces_take_the_sweep():
-    from posteer.families.markov.tilt import _cheaper_algorithm
+    from posteer.families.markov.tilt import cheaper_algorithm
 
     choice = {
-        (v, k): _cheaper_algorithm(ContextSpace(v, k), random_prompts(ContextSpace(v, k), 1), 49)
+        (v, k): cheaper_algorithm(ContextSpace(v, k), random_prompts(ContextSpace(v, k), 1), 49)
         for v, k in [(2, 0), (2, 1), (3, 1), (4, 3), (2, 8)]
     }
     assert choice == {

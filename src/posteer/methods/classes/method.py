@@ -245,7 +245,7 @@ def _answer(
     if found.certificate is not None and chosen.name != "smc":  # it scores the last few alone
         certificate = f"{found.certificate} ({chosen.name}), standard error {error:.4f}"
     ess = float(found.scores.ess_fraction[0])
-    candidates = _candidates(problem, found)
+    candidates = candidates_of(problem, found)
     return Answer(
         prompt=candidates[0],
         queries=queries,
@@ -265,7 +265,7 @@ def _answer(
     )
 
 
-def _candidates(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
+def candidates_of(problem: Problem, found: BestClasses) -> Int[Tensor, "K m"]:
     """What a model should be asked about: classes that errors cannot tell from the best, then, in
     turn, other prompts of those classes, which a model may yet tell apart, then other classes.
 

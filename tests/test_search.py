@@ -360,7 +360,8 @@ def test_transformers_are_differentiable_and_say_so():
 def test_candidates_are_those_of_nanogcg():
     """Its sampler, given the gradient of the loss -J, draws exactly our top-1 substitutions (and
     the prompt itself, which ours never proposes)."""
-    nanogcg = pytest.importorskip("nanogcg.gcg")
+    from nanogcg.gcg import sample_ids_from_grad  # seconds: not while collecting
+
     model = small("learned", vocab=5)
     problems = problems_of(model, "frequency(0.4)", length=7, seeds=[0], horizon=2)
     prompt = torch.randint(5, (7,), generator=torch.Generator().manual_seed(3))
@@ -369,6 +370,6 @@ def test_candidates_are_those_of_nanogcg():
     for top_k in (1, 5):
         ours, _ = GreedyCoordinateGradient(top_k=top_k).propose(prompt, slopes[0], stream, 10**9)
         torch.manual_seed(0)
-        theirs = nanogcg.sample_ids_from_grad(prompt, -slopes[0].clone(), 4000, top_k, 1, None)
+        theirs = sample_ids_from_grad(prompt, -slopes[0].clone(), 4000, top_k, 1, None)
         drawn = {tuple(row) for row in theirs.tolist()} - {tuple(prompt.tolist())}
         assert drawn == {tuple(row) for row in ours.tolist()}

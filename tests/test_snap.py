@@ -84,7 +84,7 @@ def test_existence_of_walks_against_all_sequences():
             assert (walk is not None) == ((start, *table) in real)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(spaces, st.integers(1, 20), st.integers(0, 10**6))
 def test_every_candidate_is_a_walk_with_the_counts_it_claims(shape, extra, seed):
     space = ContextSpace(*shape)
@@ -95,7 +95,7 @@ def test_every_candidate_is_a_walk_with_the_counts_it_claims(shape, extra, seed)
     assert torch.equal(space.encode(candidates.tokens[:, : space.order]), candidates.starts)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(spaces, st.integers(1, 20), st.integers(0, 10**6))
 def test_rounded_counts_are_near_the_expected_ones(shape, steps, seed):
     space = ContextSpace(*shape)

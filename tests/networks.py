@@ -30,6 +30,18 @@ def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **m
     return [Problem(metered, goal, length, horizon, seed, **more) for seed in seeds]
 
 
+TIE = 1e-5
+"""float32 log-probabilities of a few tokens, read in another batch, differ by less; prompts whose
+values do are tied, and which of them a search finds is for rounding to say."""
+
+
+def same_or_tied(one, other):
+    """Answers of one search in two batch shapes: the same prompt for the same tokens, or a tie."""
+    if one.prompt.tolist() == other.prompt.tolist():
+        return one.queries == other.queries
+    return abs(one.history[-1].value - other.history[-1].value) < TIE
+
+
 def metered(name):
     return Metered(open_model(name))
 

@@ -161,7 +161,7 @@ def test_the_same_call_gives_the_same_answer_alone_or_in_a_batch():
         "exact:urn", ["frequency(0.3)", "dyck"], length=20, seeds=[1, 3], method=method
     )
     assert batch[3].prompt == alone.prompt
-    assert batch[3].surrogate == alone.surrogate
+    assert batch[3].surrogate == pytest.approx(alone.surrogate, abs=1e-12)
 
 
 ALLOWED = [

@@ -379,15 +379,8 @@ def test_bad_comparisons_are_refused(arguments, complaint, capsys):
 
 
 def test_budgets_and_forward_cross_entropy_at_the_command_line(capsys):
-    settings = [
-        "--model",
-        "beta-bernoulli",
-        "--utility",
-        "forward-xent(tau-0.3)",
-        "--method",
-        "gcg",
-    ]
-    main(["elicit", *settings, "--max-model-tokens", "300", "--json"])
+    settings = ["--model", "beta-bernoulli", "--utility", "forward-xent(tau-0.3)"]
+    main(["elicit", *settings, "--method", "gcg", "--max-model-tokens", "300", "--json"])
     cost = json.loads(capsys.readouterr().out)["cost"]
     assert 0 < cost["forward_tokens"] + cost["backward_tokens"] <= 300
     words = ["--utility", "forward-xent(tau-0.3)", "--method", "ppt-rb-analytic"]

@@ -204,7 +204,8 @@ def test_direct_searches_on_a_network_read_the_context(utility):
     model = condition(base, tokens)
     laws = continuation_laws(model, prompts, 4)
     assert torch.allclose(laws, continuation_laws(base, whole, 4), atol=1e-6)
-    assert torch.allclose(model.log_predictive(prompts), base.log_predictive(whole)[:, 7:])
+    read = model.log_predictive(prompts)
+    assert torch.allclose(read, base.log_predictive(whole)[:, 7:], atol=1e-5)
     state = model.start(16)
     for token in prompts.unbind(-1):
         law, state = model.advance(state, token)
@@ -291,7 +292,8 @@ def test_banks_drawn_after_a_context_serve_that_context_alone():
         context="1101",
         method="classes(samples=100,rollout-length=60)",
     )
-    assert (own.prompt, own.surrogate) == (found.prompt, found.surrogate)
+    assert own.prompt == found.prompt
+    assert own.surrogate == pytest.approx(found.surrogate, abs=1e-12)
     with pytest.raises(InputError, match=r"of exact:urn, and exact:urn has read \[1, 1\]"):
         elicit("exact:urn", "dyck", context=[1, 1], **ask)
     with pytest.raises(InputError, match="a prompt starts from the prior"):

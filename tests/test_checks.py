@@ -55,6 +55,7 @@ def test_exact_bayes_raises_no_alarm(name):
 STICKY = "exact:mixture([[0.995,0.005],[1.0,0.0]],[[0.96,0.04],[0.0,1.0]])"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*EXACT[1:], STICKY])
 def test_false_alarms_are_as_rare_as_stated(name):
     """40 seeds: at most 2 p-values below 1 % each has a chance of 0.7 % to be exceeded."""

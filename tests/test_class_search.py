@@ -92,6 +92,7 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
         assert f"all {len(best):,} classes" in answer.certificate
 
 
+@pytest.mark.slow
 def test_local_search_finds_the_enumerated_optimum_at_length_fifty():
     """The urn has 2,452 classes at length 50: the climb must not miss the best of them."""
     utilities = ["dyck", "frequency(0.3)", "frequency(0.7)"]
@@ -277,7 +278,13 @@ def test_starts_are_repetitive_and_random_and_keep_to_their_positions():
     assert held[:, -1].tolist() == [0] * 8
 
 
-@pytest.mark.parametrize("method", ["classes-analytic(samples=300)", "ppt-rb-analytic(steps=5)"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param("classes-analytic(samples=300)", marks=pytest.mark.slow),
+        "ppt-rb-analytic(steps=5)",
+    ],
+)
 def test_the_experiment_prints_its_tables(method, capsys):
     from class_search import main
 

@@ -115,6 +115,7 @@ def test_a_known_mixture_is_recovered():
     assert misfit(fit.mixture, fit.latents).good
 
 
+@pytest.mark.slow
 def test_rollouts_tell_the_prior_through_their_counts():
     """Rollouts of 60 tokens, whose frequencies are far from their latents, and rows unvisited."""
     prior = DirichletMixture(SPACE, torch.zeros(1).double(), ALPHA[:1])
@@ -130,6 +131,7 @@ def test_rollouts_tell_the_prior_through_their_counts():
     assert not within(by_kernels - ALPHA[0], replicas.std(0)[0], 15), "frequencies are no latents"
 
 
+@pytest.mark.slow
 def test_misfit_is_seen_and_a_kernel_density_preferred():
     bank = bank_of(MIXTURE, 3000)
     poor = ConjugateFit(bank, components=1)

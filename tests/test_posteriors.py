@@ -85,6 +85,7 @@ def test_all_are_right_after_short_prompts(name, estimator):
     assert scores[0].used_names() == [estimator] * 6
 
 
+@pytest.mark.slow
 def test_plain_weights_collapse_at_length_100_and_say_so():
     """V=4: the bank holds no latent near the posterior; the other two do not need one."""
     model, posteriors = setting("exact:markov(vocab=4,order=1)", 5000)
@@ -160,6 +161,7 @@ def test_auto_says_what_it_used_and_is_right():
     assert within(difference, error, 15)
 
 
+@pytest.mark.slow
 def test_auto_falls_back_to_smc_where_the_fit_is_poor():
     """One Dirichlet for two modes, and the kernel density that takes its place.
 

@@ -56,6 +56,7 @@ def test_the_prior_is_recovered(name):
             assert p_value > 1e-5 / 9
 
 
+@pytest.mark.slow
 def test_the_error_of_counting_shrinks_as_one_over_root_r():
     """Distance of a rollout's frequency to where it ends, at order 0: the exponent is -1/2.
 

@@ -273,6 +273,7 @@ for step in (1, 2):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling on CPU needs a C++ compiler")
 def test_the_compiled_step_is_the_plain_one(tmp_path):
     """What GPUs run is compiled; here the same step is, for the CPU (without shape checks)."""

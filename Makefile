@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint check format bench scaling results clean
+.PHONY: demo test test-all lint check format bench scaling results clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -12,14 +12,18 @@ demo: $(READY)
 	@$(BIN)/posteer elicit --model urn --utility dyck --length 50 --verify 8
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+# The suites of statistics and kills as well.
+test-all: $(READY)
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test
+check: lint test-all
 
 format: $(READY)
 	$(BIN)/ruff format .

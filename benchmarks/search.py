@@ -56,7 +56,7 @@ def direct(model: TransformerModel, prompt: Tensor, candidates: Tensor) -> Tenso
 def nanogcg_values(model: TransformerModel, candidates: Tensor) -> Tensor | None:
     """nanoGCG's loss of each candidate for each continuation, turned into the same J."""
     try:
-        from nanogcg.gcg import GCG  # type: ignore[import-not-found]
+        from nanogcg.gcg import GCG
     except ImportError:
         return None
     network = model.network

@@ -55,11 +55,11 @@ def steps_per_second(plan: TrainingPlan, backend: SDPBackend | None, steps: int)
         trainer = Trainer(plan, Path(folder), device="cuda", compiled=True, held_out=2)
         with sdpa_kernel(backend) if backend is not None else nullcontext():
             for step in range(1, 11):
-                trainer._train_step(step)
+                trainer.train_step(step)
             torch.cuda.synchronize()
             started = time.perf_counter()
             for step in range(11, 11 + steps):
-                trainer._train_step(step)
+                trainer.train_step(step)
             torch.cuda.synchronize()
     return steps / (time.perf_counter() - started)
 

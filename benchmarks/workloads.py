@@ -29,7 +29,7 @@ from posteer.families.markov.geometric import LogLatents
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.priors import DirichletRows
 from posteer.families.markov.prompt_classes import ENUMERABLE_CLASSES, ClassProblem
-from posteer.families.markov.tilt import Tilt, _cheaper_algorithm
+from posteer.families.markov.tilt import Tilt, cheaper_algorithm
 from posteer.goals.protocol import Utility
 from posteer.goals.utilities import open_utility
 from posteer.methods.classes.method import ClassSearch
@@ -102,7 +102,7 @@ def ascent_step(setting: Setting, tilt: Tilt) -> Workload:
     given = AscentSetting(setting.V, setting.order, setting.m, setting.L, 1)
     update = update_rule(given.space, 0.1, 1e-6)
     contexts, numbers = given.space.n_contexts, setting.entries * setting.L
-    algorithm = _cheaper_algorithm(given.space, given.prompts, given.steps)
+    algorithm = cheaper_algorithm(given.space, given.prompts, given.steps)
 
     logs = LogLatents.of(given.latents) if tilt == "geometric" else None  # once an ascent
 

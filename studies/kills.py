@@ -5,9 +5,9 @@
 What follows `--` is given to the sweep. Most kills come within `--seconds` of a start, every fifth
 within `--patience`, so that long batches get through; every third waits for a batch to be on its
 way into the store and strikes there, within `--patience` too. After `--limit` seconds there are no
-more. A finished run that changes or goes is lost or repeated; the
-audit fails on the first. With `--against DIR`, the store of a sweep that was left alone, every
-result and every table must be the same to the last bit.
+more. A finished run that changes or goes is lost or repeated; the audit fails on the first. With
+`--against DIR`, the store of a sweep that was left alone, every result and every table must be the
+same to the last bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +39,24 @@ UNSTABLE = ("seconds",)
 
 
 @dataclass(frozen=True)
+class Moment:
+    """When to strike: once so many more runs are in the store than at the start or, `committing`,
+    once a batch is on its way into it; and then `delay` seconds later."""
+
+    runs: int = 0
+    committing: bool = False
+    delay: float = 0.0
+
+    def reached(self, out: Path, before: int) -> bool:
+        if self.committing:
+            return any((out / "commits").glob("[!.]*.json"))
+        return len(_stored(out)) >= before + self.runs
+
+
+@dataclass(frozen=True)
 class Audit:
-    """What 50 kills did: nothing, one hopes."""
+    """What 50 kills did: nothing, one hopes. `killed_at_work` found the sweep running, and at its
+    moment."""
 
     kills: int
     killed_at_work: int
@@ -87,30 +103,31 @@ class Command:
 
 
 def kill_often(
-    start: Callable[[], Victim],
+    start: Callable[[Moment | None], Victim],
     out: Path,
-    kills: int,
-    seconds: float,
-    patience: float,
-    seed: int,
+    moments: Iterable[Moment],
+    ceiling: float,
     limit: float = math.inf,
 ) -> Audit:
-    """Run a sweep to its end through `kills` deaths."""
-    moments = random.Random(seed)
+    """Run a sweep to its end through a death at each moment; the last start is left alone.
+
+    A moment that has not come within `ceiling` seconds is not waited for any longer. `start` is
+    told the moment, so that a victim may wait for it.
+    """
     seen: dict[str, tuple[int, bytes]] = {}
     done = at_work = 0
-    last = False
     until = time.monotonic() + limit
-    while not last:
-        last = done == kills or time.monotonic() > until
-        victim = start()
-        if last:
+    for moment in [*moments, None]:
+        if moment is not None and time.monotonic() > until:
+            continue
+        before = len(_stored(out))
+        victim = start(moment)
+        if moment is None:
             victim.wait()
         else:
-            at_commit = done % 3 == 2
-            wait = moments.uniform(0, patience if done % 5 == 4 else seconds)
-            _sleep(victim, patience if at_commit else wait, out if at_commit else None)
-            at_work += victim.running()
+            came = wait_for(lambda m=moment, n=before: m.reached(out, n), victim.running, ceiling)
+            wait_for(lambda: False, victim.running, moment.delay if came else 0.0)
+            at_work += came and victim.running()
             victim.kill()
             done += 1
         lost, changed = _compare(seen, out)
@@ -124,18 +141,31 @@ def kill_often(
     return Audit(done, at_work, len(wanted), lost, [], _solved(out))
 
 
-def _sleep(victim: Victim, seconds: float, committing: Path | None) -> None:
-    """Until it is time, the sweep has ended, or a batch is being committed."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and victim.running():
-        if committing is not None and any((committing / "commits").glob("*.json")):
-            return
-        time.sleep(0.0005 if committing is not None else 0.01)
+def wait_for(
+    event: Callable[[], bool], running: Callable[[], bool], ceiling: float, pause: float = 0.0005
+) -> bool:
+    """Whether the event came while something was running, and within a ceiling of seconds."""
+    until = time.monotonic() + ceiling
+    while not (came := event()) and running() and time.monotonic() < until:
+        time.sleep(pause)
+    return came
+
+
+def timed_moments(kills: int, seconds: float, patience: float, seed: int) -> Iterator[Moment]:
+    """For a sweep that nothing holds back: by the clock, but for every third."""
+    chance = random.Random(seed)
+    for kill in range(kills):
+        delay = chance.uniform(0, patience if kill % 5 == 4 else seconds)
+        yield Moment(committing=True) if kill % 3 == 2 else Moment(delay=delay)
+
+
+def _stored(out: Path) -> list[Path]:
+    return list((out / "runs").glob("[!.]*.json"))
 
 
 def _compare(seen: dict[str, tuple[int, bytes]], out: Path) -> tuple[list[str], list[str]]:
     """Runs that were there and are gone, and runs that were written again; then look anew."""
-    there = {path.stem: path for path in (out / "runs").glob("[!.]*.json")}
+    there = {path.stem: path for path in _stored(out)}
     lost = sorted(seen.keys() - there.keys())
     changed = []
     for name, path in there.items():
@@ -192,14 +222,9 @@ def main() -> None:
     given, rest = parser.parse_args(words[:cut]), words[cut + 1 :]
     started = time.perf_counter()
     command = [*rest, "--out", str(given.out)]
+    moments = timed_moments(given.kills, given.seconds, given.patience, given.seed)
     audit = kill_often(
-        lambda: Command(command),
-        given.out,
-        given.kills,
-        given.seconds,
-        given.patience,
-        given.seed,
-        given.limit,
+        lambda _moment: Command(command), given.out, moments, given.patience, given.limit
     )
     print(f"{audit} in {time.perf_counter() - started:.0f} s")
     if given.against is not None:

@@ -1,12 +1,25 @@
-"""Shapes written in annotations are enforced while tests run."""
+"""Shapes written in annotations are enforced while tests run; neither cores nor load decide."""
 
 import os
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already, and so for its children
+    os.environ["OMP_NUM_THREADS"] = "1"
+
 import torch
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # Must run before any test module imports posteer.
 install_import_hook("posteer", "beartype.beartype")
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already
+if "PYTEST_XDIST_WORKER" in os.environ:  # pytest's plugins may have imported torch by now
     torch.set_num_threads(1)
+
+# A loaded machine is not a failure, and what passes once passes again: the same examples each time.
+settings.register_profile(
+    "anywhere",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("anywhere")

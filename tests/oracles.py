@@ -108,3 +108,48 @@ def log_target(continuation, context_tokens, target, floor=LOG_FLOOR) -> float:
         total += max(math.log(row[token]) if row[token] > 0 else floor, floor)
         history.append(token)
     return total
+
+
+def value_of(name, target=None, share=None):
+    """The same utilities written out again: value(continuation) given the context tokens."""
+    if name == "dyck":
+        return lambda tokens: lambda y: float(is_dyck(y))
+    if name == "frequency":
+        return lambda tokens: lambda y: -((y.count(1) / len(y) - share) ** 2)
+    order = round(math.log(len(target), len(target[0])))
+    return lambda tokens: lambda y: log_target(y, tokens[len(tokens) - order :], target)
+
+
+def says(text, prompt):
+    """The text form read a second time, for vocabularies of up to ten symbols."""
+    word = "".join(map(str, prompt))
+    for part in filter(None, text.replace(" ", "").split(";")):
+        if part.startswith("first="):
+            ok = word.startswith(part[6:])
+        elif part.startswith("last="):
+            ok = word.endswith(part[5:])
+        elif part.startswith("ban="):
+            ok = not any(gram in word for gram in part[4:].replace("|", ",").split(","))
+        elif part.startswith("position("):
+            number, _, tokens = part[9:].partition(")=")
+            at = int(number) - 1 if int(number) > 0 else int(number)
+            ok = word[at] in tokens.replace("|", ",").split(",")
+        else:
+            token, _, rest = part[6:].partition(")")
+            n = word.count(token)
+            bound = int(rest.lstrip("<>="))
+            ok = n <= bound if rest[0] == "<" else n >= bound if rest[0] == ">" else n == bound
+        if not ok:
+            return False
+    return True
+
+
+CONDITIONS = [
+    (2, 6, "first=0;last=1;ban=11,000;count(1)<=3;position(3)=0|1"),
+    (2, 6, "first=01; last=10"),
+    (2, 5, "position(-1)=0;position(2)=1;count(0)>=2"),
+    (2, 6, "count(1)=3;ban=0101"),
+    (3, 5, "ban=00|11|22;count(2)>=1;count(0)<=2"),
+    (3, 4, "position(1)=0,2;last=12"),
+    (3, 4, ""),
+]

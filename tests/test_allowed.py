@@ -4,49 +4,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import sequences
+from oracles import CONDITIONS, says, sequences
 
 from posteer.core.errors import InputError
 from posteer.tokens.conditions import EXAMPLE, AllowedPrompts, parse_allowed
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 
-def says(text, prompt):
-    """The text form read a second time, for vocabularies of up to ten symbols."""
-    word = "".join(map(str, prompt))
-    for part in filter(None, text.replace(" ", "").split(";")):
-        if part.startswith("first="):
-            ok = word.startswith(part[6:])
-        elif part.startswith("last="):
-            ok = word.endswith(part[5:])
-        elif part.startswith("ban="):
-            ok = not any(gram in word for gram in part[4:].replace("|", ",").split(","))
-        elif part.startswith("position("):
-            number, _, tokens = part[9:].partition(")=")
-            at = int(number) - 1 if int(number) > 0 else int(number)
-            ok = word[at] in tokens.replace("|", ",").split(",")
-        else:
-            token, _, rest = part[6:].partition(")")
-            n = word.count(token)
-            bound = int(rest.lstrip("<>="))
-            ok = n <= bound if rest[0] == "<" else n >= bound if rest[0] == ">" else n == bound
-        if not ok:
-            return False
-    return True
-
-
-CASES = [
-    (2, 6, "first=0;last=1;ban=11,000;count(1)<=3;position(3)=0|1"),
-    (2, 6, "first=01; last=10"),
-    (2, 5, "position(-1)=0;position(2)=1;count(0)>=2"),
-    (2, 6, "count(1)=3;ban=0101"),
-    (3, 5, "ban=00|11|22;count(2)>=1;count(0)<=2"),
-    (3, 4, "position(1)=0,2;last=12"),
-    (3, 4, ""),
-]
-
-
-@pytest.mark.parametrize(("vocab", "length", "text"), CASES)
+@pytest.mark.parametrize(("vocab", "length", "text"), CONDITIONS)
 def test_every_prompt_against_reading_the_conditions_as_text(vocab, length, text):
     allowed = parse_allowed(text, vocab)
     prompts = all_sequences(vocab, length)
@@ -60,7 +25,7 @@ def test_every_prompt_against_reading_the_conditions_as_text(vocab, length, text
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
-@pytest.mark.parametrize(("vocab", "length", "text"), CASES)
+@pytest.mark.parametrize(("vocab", "length", "text"), CONDITIONS)
 def test_classes_violate_as_their_prompts_do_where_counts_decide(vocab, length, text, order):
     allowed = parse_allowed(text, vocab)
     long = max([0, *(len(gram) for gram in allowed.banned)])

@@ -4,9 +4,8 @@ from functools import cache
 
 import pytest
 import torch
-from test_allowed import CASES as CONDITIONS
-from test_allowed import says
-from test_context import bank_estimate
+from examples import bank_estimate
+from oracles import CONDITIONS, says
 
 from posteer.api.elicit import elicit
 from posteer.core.errors import InputError

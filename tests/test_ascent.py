@@ -1,7 +1,6 @@
 import pytest
 import torch
-from test_kernels import random_kernels
-from test_tilt import batch, random_prompts
+from examples import batch, random_kernels, random_prompts
 
 from posteer.core.errors import InputError
 from posteer.families.markov.means import utility_of_kernels

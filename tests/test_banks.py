@@ -1,18 +1,18 @@
 """Banks as files: whole or refused, and draws that go on where they stopped."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
+import multiprocessing
+import shutil
+import threading
 
 import pytest
 import torch
-from test_rollouts import metered
+from kills import wait_for
+from networks import metered
 
 from posteer.banks import DrawPlan, draw_bank, load_bank, sample
 from posteer.banks.rollouts import roll_out
+from posteer.cli import main
 from posteer.core.errors import InputError
 from posteer.tokens.contexts import ContextSpace
 
@@ -63,28 +63,43 @@ def test_altered_and_foreign_files_are_refused(tmp_path):
         load_bank(tmp_path / "nothing")
 
 
-def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path):
+def finished(parts):
+    return sorted(parts.glob("[0-9]*.safetensors"))
+
+
+def _draw_until_killed(out, enough):
+    """Two chunks past `enough` it waits, so that no kill comes too late."""
+
+    def wait(_what, tokens, _total):
+        if tokens > (enough + 2) * 10 * 100:
+            threading.Event().wait()
+
+    sample("exact:urn", rollouts=200, length=100, chunk=10, out=out, progress=wait)
+
+
+def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path, capsys):
     """Killed for real, twice, while chunks are being written; what was finished is not redone."""
-    arguments = ["--model", "exact:urn", "--rollouts", "400", "--length", "300", "--chunk", "10"]
     out = tmp_path / "bank.safetensors"
-    command = [sys.executable, "-m", "posteer.cli", "sample", *arguments, "--out", str(out)]
     parts = tmp_path / "bank.safetensors.parts"
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["posteer.banks"])
     for enough in (3, 8):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        while len(list(parts.glob("[0-9]*.safetensors"))) < enough and process.poll() is None:
-            time.sleep(0.005)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        process = forks.Process(target=_draw_until_killed, args=(str(out), enough), daemon=True)
+        process.start()
+        assert wait_for(lambda n=enough: len(finished(parts)) >= n, process.is_alive, 600.0)
+        process.kill()
+        process.join()
         assert not out.exists()
-    kept = {path: path.stat().st_mtime_ns for path in parts.glob("[0-9]*.safetensors")}
-    first = sorted(kept)[0]
-    first.write_bytes(first.read_bytes()[:50])  # a chunk that a crash of the machine cut short
-    ran = subprocess.run([*command, "--json"], capture_output=True, text=True)
-    record = json.loads(ran.stdout)
-    assert record["rollouts"] == 400
-    assert record["tokens"] == 400 * 299
+    kept = finished(parts)
+    assert 8 <= len(kept) <= 10
+    kept[0].write_bytes(kept[0].read_bytes()[:50])  # a crash of the machine cut it short
+    words = ["--rollouts", "200", "--length", "100", "--chunk", "10", "--out", str(out), "--json"]
+    main(["sample", "--model", "exact:urn", *words])
+    record = json.loads(capsys.readouterr().out)
+    assert record["rollouts"] == 200
+    assert record["tokens"] == 200 * 99
     assert not parts.exists()
-    straight = sample("exact:urn", rollouts=400, length=300)
+    straight = sample("exact:urn", rollouts=200, length=100)
     bank = load_bank(out)
     assert torch.equal(bank.kernels, straight.kernels)
     assert torch.equal(bank.counts, straight.counts)
@@ -92,18 +107,26 @@ def test_an_interrupted_draw_goes_on_and_gives_the_same_bank(tmp_path):
 
 def test_overlapping_chunks_do_not_double_rollouts(tmp_path):
     """As a draw killed under one chunk size and gone on with another might leave them."""
-    from posteer.banks import rollouts as module
-    from posteer.banks.parts import Parts
-
-    out = tmp_path / "bank.safetensors"
     model, plan = metered("exact:urn"), DrawPlan(n_samples=200, rollout_length=30)
-    key = module._key(model.fingerprint, plan)
-    for first, count in ((0, 100), (0, 64), (64, 64)):
-        drawn = roll_out(model, plan, first, count)
-        parts = Parts(out, key)
-        with parts:
-            parts.held.clear()
-            parts.keep(first, count, drawn, 0.1, 5)
+    left = []
+    for chunk in (100, 64):
+        out = tmp_path / str(chunk) / "bank.safetensors"
+        out.parent.mkdir()
+
+        def stop(_what, done, _total, chunk=chunk):
+            if done > (128 // chunk) * chunk * 30:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            draw_bank(model, plan, out, chunk=chunk, progress=stop)
+        left.append(out.with_name("bank.safetensors.parts"))
+    for part in left[0].glob("*.safetensors"):
+        shutil.copy(part, left[1])
+    assert sorted(part.stem.split("-")[0] for part in left[1].glob("*.safetensors")) == [
+        "000000000",
+        "000000000",
+        "000000064",
+    ]
     bank = draw_bank(model, plan, out)
     assert torch.equal(bank.counts, draw_bank(model, plan).counts)
 
@@ -126,16 +149,16 @@ def test_a_crash_before_tidying_up_is_tidied_up_later(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["bank.safetensors"]
 
 
-def test_long_rollouts_need_little_memory():
-    """A million tokens: the random numbers are made as they are used."""
-    bank = sample("exact:coins(0.2,0.7)", rollouts=2, length=3000)
-    assert int(bank.counts.sum()) == 6000
-    from posteer.banks.rollouts import _Uniforms
-
-    plan = DrawPlan(n_samples=70, rollout_length=300)
-    parts, whole = _Uniforms(plan, 3, 67), _Uniforms(plan, 3, 67)
-    pieces = torch.cat([parts.steps(128), parts.steps(128), parts.steps(44)])
-    assert torch.equal(pieces, whole.steps(300))
+def test_long_rollouts_need_little_memory(monkeypatch):
+    """Random numbers are made as they are used: neither how many at a time nor which rollouts are
+    asked for changes them."""
+    bank = sample("exact:coins(0.2,0.7)", rollouts=2, length=1000)
+    assert int(bank.counts.sum()) == 2000
+    model, plan = metered("exact:urn"), DrawPlan(n_samples=70, rollout_length=300)
+    whole = roll_out(model, plan, 0, 70).counts
+    assert torch.equal(roll_out(model, plan, 3, 67).counts, whole[3:])
+    monkeypatch.setattr("posteer.banks.rollouts.STEPS_OF_UNIFORMS", 300)
+    assert torch.equal(roll_out(model, plan, 0, 70).counts, whole)
 
 
 def test_an_unfinished_draw_with_other_settings_is_refused(tmp_path):

@@ -55,6 +55,7 @@ def test_exact_bayes_raises_no_alarm(name):
 STICKY = "exact:mixture([[0.995,0.005],[1.0,0.0]],[[0.96,0.04],[0.0,1.0]])"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*EXACT[1:], STICKY])
 def test_false_alarms_are_as_rare_as_stated(name):
     """40 seeds: at most 2 p-values below 1 % each has a chance of 0.7 % to be exceeded."""
@@ -265,7 +266,7 @@ def test_a_bank_of_another_model_is_not_checked():
 
 
 def test_models_with_few_positions_are_checked_within_them():
-    from test_transformer import small
+    from networks import small
 
     model = small("learned", vocab=2, max_tokens=40)
     model.process = open_process("urn")

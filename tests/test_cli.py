@@ -5,10 +5,9 @@ import math
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
-from test_elicitation import PROMISED
+from examples import PROMISED
 
 from posteer.cli import main
 
@@ -194,6 +193,7 @@ def test_progress_appears_only_for_long_work(monkeypatch):
 
     shown = []
     monkeypatch.setattr(console.Progress, "start", lambda self: shown.append("start"))
+    monkeypatch.setattr(console, "PATIENCE_SECONDS", math.inf)
     with console.delayed_progress() as report:
         report("ascending", 1, 10)
     assert shown == []
@@ -212,25 +212,31 @@ def test_sparkline_spans_its_range():
     assert len(sparkline([float(i) for i in range(1000)])) == 40
 
 
-TRAIN = ["train", "--preset", "tiny", "--steps", "400", "--batch", "4", "--length", "16"]
+TRAIN = ["train", "--preset", "tiny", "--steps", "150", "--batch", "4", "--length", "16", "--json"]
 
 
-def test_training_stops_on_a_signal_and_the_same_command_goes_on(tmp_path):
-    command = [sys.executable, "-m", "posteer.cli", *TRAIN, "--json", "--out", str(tmp_path)]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    while not (tmp_path / "plan.json").exists() and first.poll() is None:
-        time.sleep(0.05)
-    time.sleep(1.0)
-    first.send_signal(signal.SIGTERM)
-    record = json.loads(first.communicate(timeout=120)[0])
-    assert first.returncode == 0
-    assert record["status"] == "stopped"
-    assert 0 < record["step"] < 400
+def test_training_stops_on_a_signal_and_the_same_command_goes_on(tmp_path, capsys, monkeypatch):
+    """A real signal, in step 60; whether to stop is asked every 50 steps."""
+    from posteer.training import loop
+
+    def train(out):
+        main([*TRAIN, "--out", str(out)])
+        return json.loads(capsys.readouterr().out)
+
+    def batch(process, size, length, seed, step, device, drawn=loop.training_batch):
+        if step == 60:
+            signal.raise_signal(signal.SIGTERM)
+        return drawn(process, size, length, seed, step, device)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "training_batch", batch)
+        record = train(tmp_path)
+    assert (record["status"], record["step"]) == ("stopped", 100)
     assert (tmp_path / "model" / "manifest.json").is_file()
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert json.loads(done.stdout)["step"] == 400
+    record = train(tmp_path)
+    assert (record["status"], record["step"]) == ("finished", 150)
     whole = tmp_path / "whole"
-    assert run(*TRAIN, "--json", "--out", str(whole)).returncode == 0
+    assert train(whole)["step"] == 150
     weights = "model/model.safetensors"
     assert (tmp_path / weights).read_bytes() == (whole / weights).read_bytes()
 
@@ -373,15 +379,8 @@ def test_bad_comparisons_are_refused(arguments, complaint, capsys):
 
 
 def test_budgets_and_forward_cross_entropy_at_the_command_line(capsys):
-    settings = [
-        "--model",
-        "beta-bernoulli",
-        "--utility",
-        "forward-xent(tau-0.3)",
-        "--method",
-        "gcg",
-    ]
-    main(["elicit", *settings, "--max-model-tokens", "300", "--json"])
+    settings = ["--model", "beta-bernoulli", "--utility", "forward-xent(tau-0.3)"]
+    main(["elicit", *settings, "--method", "gcg", "--max-model-tokens", "300", "--json"])
     cost = json.loads(capsys.readouterr().out)["cost"]
     assert 0 < cost["forward_tokens"] + cost["backward_tokens"] <= 300
     words = ["--utility", "forward-xent(tau-0.3)", "--method", "ppt-rb-analytic"]

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from test_search import problems_of
-from test_transformer import small
+from networks import problems_of, small
 
 from posteer.methods.direct.field import Field
 from posteer.models import Metered, condition, continuations, open_model

@@ -11,9 +11,11 @@ from posteer.models.transformer.model import attend_to_cache
 
 pytest.importorskip("triton")
 
+SOURCE = Path(__file__).parent.parent / "src"
+
 PROGRAM = """
 import torch
-from posteer.models.decode import decode
+from posteer.models.transformer.decode import decode
 torch.manual_seed(0)
 for batch, heads, capacity, width in ((3, 2, 200, 16), (1, 4, 70, 32)):
     query = torch.randn(batch, heads, 1, width)
@@ -34,7 +36,7 @@ print("equal")
 
 
 def test_the_kernel_is_attention():
-    environment = {"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": str(Path("src").resolve())}
+    environment = {"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": str(SOURCE)}
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
     )

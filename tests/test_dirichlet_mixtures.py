@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from examples import ALPHA, MIXTURE, SPACE, bank_of, within
 from oracles import dirichlet_sequence_probability
 from scipy.stats import dirichlet
-from scipy.stats import t as student
 
-from posteer.banks import DrawPlan, LatentBank, Origin, draw_bank
+from posteer.banks import DrawPlan, draw_bank
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.fit.densities import better_kernel_density, kernel_density
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
@@ -26,27 +26,6 @@ from posteer.methods.scorers import ConjugateFit
 from posteer.models import Metered
 from posteer.models.exact import ExactModel
 from posteer.tokens.contexts import ContextSpace, count_transitions
-
-SPACE = ContextSpace(3, 1)
-ALPHA = torch.tensor(
-    [
-        [[0.5, 1.5, 0.7], [2.0, 0.4, 0.9], [0.3, 0.6, 3.0]],
-        [[6.0, 2.0, 3.0], [1.0, 5.0, 8.0], [4.0, 4.0, 1.5]],
-    ],
-    dtype=torch.float64,
-)
-MIXTURE = DirichletMixture(SPACE, torch.tensor([0.35, 0.65], dtype=torch.float64).log(), ALPHA)
-
-
-def bank_of(process, n, seed=0):
-    origin = Origin(source="analytic", model="exact", fingerprint="", process=None, seed=seed)
-    return LatentBank(process.space, process.sample_kernels(n, numpy_stream(seed, "test")), origin)
-
-
-def within(differences, errors, degrees, false_alarm=1e-3):
-    """Student's bound on all of them at once, by Bonferroni."""
-    scaled = (differences / errors).abs().flatten()
-    return bool((scaled < student.ppf(1 - false_alarm / (2 * len(scaled)), degrees)).all())
 
 
 def test_density_is_that_of_scipy():
@@ -136,6 +115,7 @@ def test_a_known_mixture_is_recovered():
     assert misfit(fit.mixture, fit.latents).good
 
 
+@pytest.mark.slow
 def test_rollouts_tell_the_prior_through_their_counts():
     """Rollouts of 60 tokens, whose frequencies are far from their latents, and rows unvisited."""
     prior = DirichletMixture(SPACE, torch.zeros(1).double(), ALPHA[:1])
@@ -151,6 +131,7 @@ def test_rollouts_tell_the_prior_through_their_counts():
     assert not within(by_kernels - ALPHA[0], replicas.std(0)[0], 15), "frequencies are no latents"
 
 
+@pytest.mark.slow
 def test_misfit_is_seen_and_a_kernel_density_preferred():
     bank = bank_of(MIXTURE, 3000)
     poor = ConjugateFit(bank, components=1)
@@ -174,4 +155,4 @@ def test_several_draws_from_one_posterior_are_those_of_repeated_counts():
     counts = torch.tensor([[[3.0, 0.0], [1.0, 2.0]], [[0.0, 5.0], [5.0, 0.0]]], dtype=torch.float64)
     together = mixture.sample_updated(counts, np.random.default_rng(0), each=3)
     apart = mixture.sample_updated(counts.repeat_interleave(3, 0), np.random.default_rng(0))
-    torch.testing.assert_close(together, apart, rtol=0, atol=0)
+    assert torch.allclose(together, apart, rtol=1e-12)

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from oracles import final_context, surrogate
-from test_kernels import random_kernels
-from test_tilt import batch, random_prompts
-from test_utilities import value_of
+from examples import batch, random_kernels, random_prompts
+from oracles import final_context, surrogate, value_of
 
 from posteer.core.randomness import torch_stream
 from posteer.core.weights import ess_fraction

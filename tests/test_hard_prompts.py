@@ -5,9 +5,8 @@ import math
 
 import pytest
 import torch
-from oracles import context_number, kernel_probability, mean_utility
-from test_kernels import random_kernels
-from test_utilities import value_of
+from examples import random_kernels
+from oracles import context_number, kernel_probability, mean_utility, value_of
 
 from posteer.banks import LatentBank, Origin, draw_analytic
 from posteer.families.markov.means import utility_of_kernels

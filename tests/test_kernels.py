@@ -1,5 +1,6 @@
 import pytest
 import torch
+from examples import random_kernels
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import context_number, final_context, kernel_probability, prompt_law
@@ -7,15 +8,14 @@ from oracles import context_number, final_context, kernel_probability, prompt_la
 from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.families.markov import kernels as K
-from posteer.families.markov.priors import DirichletRows
-from posteer.tokens.contexts import ContextSpace
+from posteer.tokens.contexts import (
+    ContextSpace,
+    count_transitions,
+    space_of_table,
+    validated_kernel,
+)
 
 SPACES = [(2, 0), (2, 1), (2, 3), (3, 0), (3, 1), (3, 2), (5, 1)]
-
-
-def random_kernels(space, n, seed=0, concentration=0.7):
-    process = DirichletRows.symmetric(space.vocab_size, space.order, concentration)
-    return process.sample_kernels(n, numpy_stream(seed, "test"))
 
 
 @pytest.mark.parametrize(("vocab", "order"), SPACES)
@@ -46,7 +46,7 @@ def test_likelihood_of_counts_is_that_of_the_sequence(vocab, order):
     space = ContextSpace(vocab, order)
     table = random_kernels(space, 4)
     tokens = torch.randint(vocab, (6, order + 7), generator=torch_stream(2, "tokens"))
-    logs = K.log_likelihood(K.count_transitions(space, tokens), table)
+    logs = K.log_likelihood(count_transitions(space, tokens), table)
     for row, text in enumerate(tokens.tolist()):
         for j, kernel in enumerate(table.tolist()):
             probability = kernel_probability(text, kernel, order, vocab, order)
@@ -57,7 +57,7 @@ def test_impossible_counts_have_no_likelihood_and_unused_zeros_do_no_harm():
     kernel = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]], dtype=torch.float64)
     space = ContextSpace(2, 1)
     fine, impossible = torch.tensor([[0, 0, 0], [0, 1, 0]])
-    logs = K.log_likelihood(K.count_transitions(space, torch.stack([fine, impossible])), kernel)
+    logs = K.log_likelihood(count_transitions(space, torch.stack([fine, impossible])), kernel)
     assert logs.tolist() == [[0.0], [-torch.inf]]
 
 
@@ -97,7 +97,7 @@ def test_sampled_chains_follow_their_kernel():
         2000,
         torch_stream(5, "chains"),
     )
-    counts = K.count_transitions(space, tokens).sum(0)
+    counts = count_transitions(space, tokens).sum(0)
     totals = counts.sum(-1, keepdim=True)
     error = (kernel[0] * (1 - kernel[0]) / totals).sqrt()
     assert bool(((counts / totals - kernel[0]).abs() < 6 * error).all())
@@ -107,17 +107,17 @@ def test_sampled_chains_follow_their_kernel():
 def test_space_of_table_accepts_exactly_powers(n_rows, n_columns):
     powers = {n_columns**k for k in range(6)}
     if n_rows in powers:
-        space = K.space_of_table(n_rows, n_columns, "table")
+        space = space_of_table(n_rows, n_columns, "table")
         assert (space.n_contexts, space.vocab_size) == (n_rows, n_columns)
     else:
         with pytest.raises(InputError, match="power"):
-            K.space_of_table(n_rows, n_columns, "table")
+            space_of_table(n_rows, n_columns, "table")
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.6], [1.2, -0.2], [float("nan"), 1.0]])
 def test_rows_that_are_not_distributions_are_refused(row):
     with pytest.raises(InputError, match="not a distribution"):
-        K.validated_kernel(torch.tensor([row], dtype=torch.float64), "target")
+        validated_kernel(torch.tensor([row], dtype=torch.float64), "target")
 
 
 def test_a_space_too_large_for_a_table_is_refused():

@@ -37,7 +37,6 @@ def test_simple_cycles_of_small_graphs():
     assert lengths(4, 1) == [1] * 4 + [2] * 6 + [3] * 8 + [4] * 6
 
 
-@settings(deadline=None)
 @given(spaces)
 def test_cycles_are_balanced_and_exchanges_keep_the_length(shape):
     space = ContextSpace(*shape)
@@ -51,7 +50,7 @@ def test_cycles_are_balanced_and_exchanges_keep_the_length(shape):
     assert len(exchanges.unique(dim=0)) == len(exchanges)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(spaces, st.integers(1, 12), st.integers(0, 10**6))
 def test_every_neighbour_has_an_eulerian_walk_of_the_same_length(shape, extra, seed):
     space = ContextSpace(*shape)

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from networks import small
 from oracles import kernel_probability, sequences
-from test_transformer import small
 
 from posteer.api.elicit import elicit
 from posteer.api.evaluate import judge

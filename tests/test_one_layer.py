@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_transformer import small, tokens_of
+from networks import small, tokens_of
 from torch import nn
 
 from posteer.banks.rollouts import DrawPlan, roll_out
@@ -91,14 +91,18 @@ def test_states_fork():
 
 
 def test_rollouts_by_counts_are_those_of_the_general_path():
-    """The same random numbers, 64 rollouts of 300 tokens on the shipped model: token for token."""
+    """The same random numbers, 64 rollouts of 300 tokens on the shipped model: token for token.
+
+    Laws differ by 1e-6 at most, so one of 19,200 tokens falls between them with a chance of 2 %;
+    more than three rollouts part with one of a hundred million, on any CPU.
+    """
     fast = load("beta-bernoulli")
     assert isinstance(fast, OneLayerModel)
     general = TransformerModel(fast.network, "general", fast.process)
     plan = DrawPlan(n_samples=64, rollout_length=300, keep_tokens=True)
     one = roll_out(Metered(fast), plan, 0, 64).sequences
     other = roll_out(Metered(general), plan, 0, 64).sequences
-    assert torch.equal(one, other)
+    assert int((one != other).any(1).sum()) <= 3
 
 
 def test_only_one_layer_without_positions_is_taken_for_one(tmp_path):

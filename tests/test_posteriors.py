@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 import torch
-from test_dirichlet_mixtures import ALPHA, MIXTURE, SPACE, bank_of, within
+from examples import ALPHA, MIXTURE, SPACE, bank_of, within
 
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
@@ -85,6 +85,7 @@ def test_all_are_right_after_short_prompts(name, estimator):
     assert scores[0].used_names() == [estimator] * 6
 
 
+@pytest.mark.slow
 def test_plain_weights_collapse_at_length_100_and_say_so():
     """V=4: the bank holds no latent near the posterior; the other two do not need one."""
     model, posteriors = setting("exact:markov(vocab=4,order=1)", 5000)
@@ -160,6 +161,7 @@ def test_auto_says_what_it_used_and_is_right():
     assert within(difference, error, 15)
 
 
+@pytest.mark.slow
 def test_auto_falls_back_to_smc_where_the_fit_is_poor():
     """One Dirichlet for two modes, and the kernel density that takes its place.
 
@@ -188,12 +190,13 @@ def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
 
     The callable has no finite-state form, so its means come from rollouts as well.
     """
-    monkeypatch.setattr("posteer.utilities.urns.MOST_CLASSES", 16)
+    monkeypatch.setattr("posteer.families.markov.urns.MOST_CLASSES", 16)
     model, posteriors = setting("exact:urn", 4000)
-    posteriors["conjugate"]._urns.clear()
     share = lambda y: sum(y) / len(y)  # noqa: E731
     utility = open_utility(share if text == "callable" else text, model.space)
     prompts = walks(model.process, 3, 8)
+    urns = posteriors["conjugate"].urn_means(utility, 13)
+    assert not urns.possible(model.space.suffix(prompts))
     truth = expected_utility(model, utility, prompts, 13).expected_utility
     for name in ("importance", "conjugate", "smc"):
         scores = scores_of_prompts(posteriors[name], model.space, utility, prompts, 13)
@@ -244,7 +247,7 @@ def test_thousands_of_prompts_in_parts(monkeypatch):
     prompts = all_sequences(2, 8)
     for name in ("importance", "conjugate"):
         whole = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
-        for module in ("steering.posteriors.importance_sampled", "utilities.urns"):
+        for module in ("methods.scorers.importance", "families.markov.urns"):
             monkeypatch.setattr(f"posteer.{module}.NUMBERS_AT_ONCE", 10_000)
         parts = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
         assert torch.allclose(whole.value, parts.value, atol=1e-12)

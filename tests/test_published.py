@@ -26,6 +26,7 @@ def test_every_target_names_a_utility():
             assert target_of_utility(utility_of_target(target)) == target
 
 
+@pytest.mark.slow
 def test_published_ess_at_order_zero():
     """PPT-RB (analytic) on Beta-Bernoulli, m=6: mean ESS/L within 0.02 of the table.
 

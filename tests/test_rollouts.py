@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
+from networks import metered, small
 from oracles import dirichlet_sequence_probability, sequences
-from test_transformer import small
 
 from posteer.banks import DrawPlan, draw_bank, sample
 from posteer.banks.checks.statistics import two_sample_ks
@@ -16,10 +16,6 @@ from posteer.core.randomness import numpy_stream
 from posteer.families.markov.priors import open_process
 from posteer.models import FunctionModel, Metered, open_model
 from posteer.tokens.contexts import count_transitions
-
-
-def metered(name):
-    return Metered(open_model(name))
 
 
 def test_rollouts_follow_the_exact_predictive():
@@ -60,6 +56,7 @@ def test_the_prior_is_recovered(name):
             assert p_value > 1e-5 / 9
 
 
+@pytest.mark.slow
 def test_the_error_of_counting_shrinks_as_one_over_root_r():
     """Distance of a rollout's frequency to where it ends, at order 0: the exponent is -1/2.
 

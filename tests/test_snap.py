@@ -2,10 +2,9 @@ import itertools
 
 import pytest
 import torch
+from examples import random_kernels, random_prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_kernels import random_kernels
-from test_tilt import random_prompts
 
 from posteer.families.markov.tilt import PromptKernel
 from posteer.families.markov.walks import (
@@ -85,7 +84,7 @@ def test_existence_of_walks_against_all_sequences():
             assert (walk is not None) == ((start, *table) in real)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(spaces, st.integers(1, 20), st.integers(0, 10**6))
 def test_every_candidate_is_a_walk_with_the_counts_it_claims(shape, extra, seed):
     space = ContextSpace(*shape)
@@ -96,7 +95,7 @@ def test_every_candidate_is_a_walk_with_the_counts_it_claims(shape, extra, seed)
     assert torch.equal(space.encode(candidates.tokens[:, : space.order]), candidates.starts)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(spaces, st.integers(1, 20), st.integers(0, 10**6))
 def test_rounded_counts_are_near_the_expected_ones(shape, steps, seed):
     space = ContextSpace(*shape)
@@ -196,14 +195,13 @@ def test_candidates_that_no_latent_can_emit_lose():
 
 def test_a_table_one_swap_from_a_walk_is_repaired():
     """Two edges 0 -> 1 and none back cannot be walked; each single swap that can is offered."""
-    from posteer.methods.ppt.snap import _walks_near
-
     space = ContextSpace(2, 1)
-    broken = torch.tensor([[0, 2], [0, 0]])
-    table = torch.tensor([[0.0, 1.0], [0.5, 0.5]]).double()
-    found = _walks_near(space, table, broken, 0, 2)
-    assert [variant.tolist() for variant, _ in found] == [[[1, 1], [0, 0]]]
-    assert found[0][1] == [0, 1]
+    table = torch.tensor([[0.2, 0.8], [0.4, 0.6]]).double()
+    prompt = PromptKernel(table[None], torch.tensor([[1.0, 0.0]]).double())
+    assert rounded_counts(space, table, 0, 3).tolist() == [[0, 2], [0, 1]]
+    found = propose(space, prompt, 4, torch.tensor([True, False]))
+    assert found.counts.tolist() == [[[1, 1], [0, 1]], [[0, 2], [1, 0]]]
+    assert found.tokens.tolist() == [[0, 0, 1, 1], [0, 1, 0, 1]]
 
 
 def test_snapping_at_a_lifted_order_scores_the_whole_prompt():

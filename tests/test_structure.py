@@ -1,6 +1,7 @@
 """What the layout promises: imports point down, the core stands on torch and numpy alone."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "posteer"
+TESTS = Path(__file__).parent
 
 LAYERS = [
     "core",
@@ -71,6 +73,78 @@ def test_the_layer_check_can_fail(tmp_path):
     bad.write_text("def f():\n    from posteer.cli import main\n    return main\n")
     assert list(imports_of(bad)) == ["posteer.cli"]
     assert HEIGHT["cli"] > HEIGHT["families"]
+
+
+def is_private(name: str) -> bool:
+    return re.fullmatch(r"_[a-zA-Z]\w*", name.rpartition(".")[2]) is not None
+
+
+def trespasses(path: Path):
+    """Private names of the code, and other tests, that a test file reaches for: imported, as an
+    attribute, overridden, or named in a string (what is patched, programs for other processes)."""
+    tree = ast.parse(path.read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    foreign = {"self", "cls"}
+    for node in imports:
+        names = [alias.name for alias in node.names]
+        modules = names if isinstance(node, ast.Import) else [node.module or ""]
+        if any(module.split(".")[0].startswith("test_") for module in modules):
+            yield f"{path.name}:{node.lineno} imports from a test"
+        ours = any(module.split(".")[0] == "posteer" for module in modules)
+        if ours and any(map(is_private, [*modules, *names])):
+            yield f"{path.name}:{node.lineno} imports a private name"
+        if not ours:
+            foreign |= {alias.asname or alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            if not (isinstance(node.value, ast.Name) and node.value.id in foreign):
+                yield f"{path.name}:{node.lineno} reads .{node.attr}"
+        elif isinstance(node, ast.ClassDef) and node.bases:
+            own = (part.name for part in node.body if isinstance(part, ast.FunctionDef))
+            yield from (f"{path.name}:{node.lineno} overrides {n}" for n in own if is_private(n))
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in (
+            "setattr",
+            "delattr",
+        ):
+            named = (a.value for a in node.args if isinstance(a, ast.Constant))
+            if any(isinstance(value, str) and is_private(value) for value in named):
+                yield f"{path.name}:{node.lineno} patches a private name"
+        elif isinstance(node, ast.Constant) and re.search(r"\w\._[a-zA-Z]", str(node.value)):
+            yield f"{path.name}:{node.lineno} names a private attribute in a string"
+
+
+def test_tests_keep_to_public_names_and_to_themselves():
+    assert [found for path in sorted(TESTS.glob("*.py")) for found in trespasses(path)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from test_other import helper",
+        "import test_other",
+        "from posteer.core.spec import HIDDEN",
+        "from posteer.HIDDEN import shown",
+        "import posteer\nposteer.core.HIDDEN()",
+        "model.HIDDEN = 3",
+        "class Late(Runner):\n    def HIDDEN(self): pass",
+        "monkeypatch.setattr(store, 'HIDDEN', 3)",
+        "monkeypatch.setattr('posteer.core.HIDDEN', 3)",
+        "program = 'trainer.HIDDEN(1)'",
+    ],
+)
+def test_the_check_of_tests_can_fail(line, tmp_path):
+    bad = tmp_path / "test_bad.py"
+    bad.write_text(line.replace("HIDDEN", "_name"))
+    assert list(trespasses(bad)) != []
+    bad.write_text(line.replace("HIDDEN", "name").replace("test_", ""))
+    assert list(trespasses(bad)) == []
+
+
+def test_the_check_of_tests_allows_what_is_a_tests_own(tmp_path):
+    good = tmp_path / "test_good.py"
+    own = "import os\nos.HIDDEN(0)\nclass Own:\n    def f(self): return self.HIDDEN\n"
+    good.write_text(own.replace("HIDDEN", "_name"))
+    assert list(trespasses(good)) == []
 
 
 def test_no_file_grows_past_its_seams():

@@ -235,6 +235,7 @@ def test_paired_differences_and_their_interval():
     assert (pair.wins, pair.ties, pair.losses) == (0, 0, 20)
 
 
+@pytest.mark.slow
 def test_the_interval_covers():
     """95 % intervals of the mean over 40 utilities: of 200, about ten may miss. The number of
     misses is binomial; above 24 it is with probability 2e-5."""

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from networks import damage, small, tokens_of
 from torch import nn
 
 from posteer.core.errors import InputError
@@ -7,22 +8,6 @@ from posteer.evaluation import expected_utility, landscape
 from posteer.goals.utilities import open_utility
 from posteer.models import Metered
 from posteer.models.transformer.checkpoint import load_model, read_manifest, save_model
-from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
-
-
-def small(positions="none", vocab=3, **changes):
-    torch.manual_seed(0)
-    sizes = {"layers": 2, "width": 32, "heads": 4, "feedforward": 48, "max_tokens": 150}
-    shape = Architecture(vocab_size=vocab, order=1, positions=positions, **{**sizes, **changes})
-    network = Transformer(shape)
-    for parameter in network.parameters():  # away from the small initial weights
-        nn.init.normal_(parameter, std=0.3)
-    return TransformerModel(network, "small")
-
-
-def tokens_of(model, n=5, length=120):
-    generator = torch.Generator().manual_seed(1)
-    return torch.randint(model.space.vocab_size, (n, length), generator=generator)
 
 
 # Some CPUs lack a fast bfloat16 product; torch warns that it takes the slow one.
@@ -33,7 +18,12 @@ def test_cached_and_uncached_predictions_agree(positions, dtype, tolerance):
     model = small(positions)
     model.network.to(dtype)
     tokens = tokens_of(model)
-    whole = model.log_predictive(tokens)
+    try:
+        whole = model.log_predictive(tokens)
+    except RuntimeError as error:
+        if "pack_vnni2" not in str(error):
+            raise
+        pytest.skip("torch told to forget a CPU's AVX-512 still takes its path in bfloat16")
     assert whole.dtype == torch.float32
     state = model.start(len(tokens))
     for t in range(tokens.shape[1]):
@@ -58,7 +48,9 @@ def test_one_hot_rows_predict_like_tokens():
     model = small()
     tokens = tokens_of(model)
     rows = torch.nn.functional.one_hot(tokens, 3).float()
-    assert torch.allclose(model.log_predictive_of_rows(rows), model.log_predictive(tokens))
+    assert torch.allclose(
+        model.log_predictive_of_rows(rows), model.log_predictive(tokens), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("positions", ["none", "learned"])
@@ -148,23 +140,16 @@ def test_model_folders_come_back_whole(tmp_path, monkeypatch):
     model = small("learned")
     tokens = tokens_of(model)
     for limit in (2**30, 4000):  # one file, then many parts
-        monkeypatch.setattr("posteer.models.checkpoint.PART_BYTES", limit)
+        monkeypatch.setattr("posteer.models.transformer.checkpoint.PART_BYTES", limit)
         folder = tmp_path / str(limit)
         save_model(folder, model.network, {"steps_done": 3})
         parts = list(folder.glob("model*.safetensors"))
         assert (len(parts) > 1) == (limit == 4000)
         again = load_model(folder)
-        assert torch.equal(again.log_predictive(tokens), model.log_predictive(tokens))
+        for name, tensor in model.network.state_dict().items():
+            assert torch.equal(again.network.state_dict()[name], tensor)
+        assert torch.allclose(again.log_predictive(tokens), model.log_predictive(tokens), atol=1e-5)
         assert read_manifest(folder)["steps_done"] == 3
-
-
-def damage(path, how):
-    data = bytearray(path.read_bytes())
-    if how == "flip":
-        data[len(data) // 2] ^= 1
-    else:
-        data = data[: len(data) // 2]
-    path.write_bytes(bytes(data))
 
 
 @pytest.mark.parametrize("how", ["flip", "truncate"])

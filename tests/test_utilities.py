@@ -2,28 +2,18 @@ import math
 
 import pytest
 import torch
-from oracles import is_dyck, log_target, mean_utility, sequences
-from test_kernels import random_kernels
+from examples import random_kernels
+from oracles import context_number, log_target, mean_utility, sequences, value_of
 
 from posteer.core.errors import InputError
 from posteer.families.markov.kernels import lift
-from posteer.families.markov.means import _mean_by_enumeration, utility_of_kernels
+from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
 from posteer.goals.utilities import CallableUtility, open_utility
 from posteer.tokens.contexts import ContextSpace
 
 DIR_4 = [0.9928857, 0.0071143, 0.459164, 0.540836]
 SYM = [[0.15, 0.85], [0.6, 0.4]]
-
-
-def value_of(name, target=None, share=None):
-    """The same utilities written out again: value(continuation) given the context tokens."""
-    if name == "dyck":
-        return lambda tokens: lambda y: float(is_dyck(y))
-    if name == "frequency":
-        return lambda tokens: lambda y: -((y.count(1) / len(y) - share) ** 2)
-    order = round(math.log(len(target), len(target[0])))
-    return lambda tokens: lambda y: log_target(y, tokens[len(tokens) - order :], target)
 
 
 CASES = [
@@ -53,8 +43,18 @@ def test_automaton_and_enumeration_agree_for_three_tokens(text):
     space = ContextSpace(3, 2)
     kernels = random_kernels(space, 4)
     utility = open_utility(text, space)
-    by_states = utility_of_kernels(utility, space, kernels, 4)
-    assert torch.allclose(by_states, _mean_by_enumeration(utility, space, kernels, 4), atol=1e-13)
+    assert utility.finite_state(3, 4) is not None
+
+    def value(continuation, context):
+        last = torch.tensor([context_number(context, 3)])
+        return float(utility(torch.tensor([continuation]), last))
+
+    listed = CallableUtility(value, vocab_size=3, order=utility.order)
+    assert listed.finite_state(3, 4) is None, "nothing but enumeration is left"
+    by_states, by_enumeration = (
+        utility_of_kernels(one, space, kernels, 4) for one in (utility, listed)
+    )
+    assert torch.allclose(by_states, by_enumeration, atol=1e-13)
 
 
 def test_papers_closed_forms_at_horizon_four():

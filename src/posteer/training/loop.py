@@ -134,7 +134,7 @@ class Trainer:
         bad_step = torch.full((), -1.0, device=self.device)
         while self.step < self.plan.steps:
             self.step += 1
-            loss, norm = self._train_step(self.step)
+            loss, norm = self.train_step(self.step)
             running += loss
             bad = ~torch.isfinite(norm) | ~(loss < EXPLODED * math.log(self._vocab))
             bad_step = torch.where(bad & (bad_step < 0), float(self.step), bad_step)
@@ -168,7 +168,7 @@ class Trainer:
     def _vocab(self) -> int:
         return self.plan.architecture.vocab_size
 
-    def _train_step(self, step: int) -> tuple[Tensor, Tensor]:
+    def train_step(self, step: int) -> tuple[Tensor, Tensor]:
         plan = self.plan
         for group in self.optimiser.param_groups:
             group["lr"] = plan.rate(step)

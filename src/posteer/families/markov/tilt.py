@@ -71,7 +71,7 @@ def tilt_and_score(
     where it gives any: latents of a lower order than the prompt kernel do.
     """
     if algorithm == "auto":
-        algorithm = _cheaper_algorithm(space, prompt, steps)
+        algorithm = cheaper_algorithm(space, prompt, steps)
     compute = {"powers": _by_powers, "sweep": _by_sweep}[algorithm]
     n_runs, n_contexts, _, n_latents = latents.shape
     n_products = steps.bit_length() + steps.bit_count()
@@ -101,7 +101,7 @@ def log_tilt(
     return tilt_and_score(space, prompt, latents, steps, "auto", first_likelihood)[0]
 
 
-def _cheaper_algorithm(space: ContextSpace, prompt: PromptKernel, steps: int) -> str:
+def cheaper_algorithm(space: ContextSpace, prompt: PromptKernel, steps: int) -> str:
     if not bool((prompt.transitions > 0).all()):
         return "sweep"
     n_contexts, n_products = space.n_contexts, steps.bit_length() + steps.bit_count()

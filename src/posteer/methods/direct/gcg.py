@@ -81,7 +81,7 @@ class GreedyCoordinateGradient:
             prompts = torch.stack([buffers[run].best.prompt for run in active])
             _, slopes = field.gradients(torch.tensor(active), prompts)
             proposed = [
-                self._propose(
+                self.propose(
                     prompt, slope, streams[run], field.affordable(run, 10**9), field.allowed
                 )
                 for run, prompt, slope in zip(active, prompts, slopes, strict=True)
@@ -123,7 +123,7 @@ class GreedyCoordinateGradient:
             field.record(run, paid[run])
         return buffers
 
-    def _propose(
+    def propose(
         self,
         prompt: Int[Tensor, "m"],
         slope: Float[Tensor, "m V"],

@@ -9,7 +9,8 @@ import math
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum
 from statistics import fmean, stdev
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -137,6 +138,41 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def columns(kind: type, prefix: str = "") -> dict[str, type]:
+    """The columns that a part of a record has in a data frame, and what they hold.
+
+    Parts within it are spread out: `certificate.count` is the column `certificate_count`.
+
+    >>> {name: kind.__name__ for name, kind in list(columns(Judged).items())[:3]}
+    {'expected_utility': 'float', 'standard_error': 'float', 'rank': 'int'}
+    """
+    found: dict[str, type] = {}
+    for name, hint in get_type_hints(kind).items():
+        if name in HIDDEN or name.endswith("history"):
+            continue
+        several = get_origin(hint) is tuple  # is shown as text
+        own = str if several else next((a for a in get_args(hint) if a is not NoneType), hint)
+        if is_dataclass(own):
+            found |= columns(own, f"{prefix}{name}_")  # type: ignore[arg-type]
+        else:
+            known = (float, int, bool)
+            found[prefix + name] = own if own in known else str
+    return found
+
+
+def flat(result: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What `to_json` gave, as one row: parts spread out, lists of reasons as text."""
+    row: dict[str, Any] = {}
+    for name, value in result.items():
+        if isinstance(value, dict):
+            row |= flat(value, f"{prefix}{name}_")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            row[prefix + name] = ",".join(one["because"] for one in value)
+        else:
+            row[prefix + name] = value
+    return row
 
 
 @dataclass(frozen=True)

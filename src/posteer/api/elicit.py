@@ -89,9 +89,10 @@ def elicit_batch(
 ) -> list[Elicitation]:
     """Requests that differ in utility and seed alone, solved as one tensor programme.
 
-    >>> asked = Request(model="exact:urn", utility="dyck", length=6)
-    >>> elicit_batch([asked, replace(asked, utility="frequency(1.0)")])[1].prompt
-    [1, 1, 1, 1, 1, 1]
+    >>> goals = ("dyck", "frequency(1.0)")
+    >>> asked = [Request(model="exact:urn", utility=goal, length=6) for goal in goals]
+    >>> [run.rank for run in elicit_batch(asked)]
+    [1, 1]
     """
     require(len(requests) > 0, "expected at least one utility and one seed")
     method = open_method(requests[0].method)

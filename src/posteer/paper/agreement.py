@@ -135,7 +135,7 @@ def _optimum(key: Key, cells: Cells) -> tuple[float | None, str]:
 def exact_optimum(model: str, length: int) -> dict[str, float]:
     """The best J of any prompt on exact Bayes, by target."""
     exact = open_model(f"exact:{model}")
-    goals = [open_utility(utility_of_target(t), exact.space) for t in TARGETS[model]]
+    goals = [open_utility(utility_of_target(t), exact) for t in TARGETS[model]]
     found = landscapes(exact, goals, length, HORIZON)
     return {t: f.optimum for t, f in zip(TARGETS[model], found, strict=True) if f is not None}
 

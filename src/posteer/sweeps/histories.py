@@ -32,9 +32,10 @@ def unpack(text: str) -> list[float]:
 
 def columns_of(found: Elicitation) -> dict[str, str]:
     """What a run did step by step: an ascent's surrogate and ESS, or a search's value and cost."""
-    if found.surrogate_history:
-        return _packed({"surrogate": found.surrogate_history, "ess": found.ess_history})
-    steps = found.history
+    answer = found.answer
+    if answer.surrogate_history:
+        return _packed({"surrogate": answer.surrogate_history, "ess": answer.ess_history})
+    steps = answer.history
     return _packed(
         {
             "value": [step.value for step in steps],

@@ -10,42 +10,34 @@ from typing import Any
 
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically
+from posteer.methods.answers import Answer
+from posteer.results import Judged, columns, flat
 from posteer.sweeps.histories import unpack
 from posteer.sweeps.runs import name_of
 from posteer.sweeps.store import Record, RunStore
 
 Row = dict[str, Any]
-FIGURES = (
-    "expected_utility",
-    "standard_error",
-    "rank",
-    "optimum",
-    "surrogate",
-    "surrogate_standard_error",
-    "snapped_surrogate",
-    "held_out_surrogate",
-    "held_out_standard_error",
-    "ess_fraction",
-    "pareto_k",
-    "steps",
-    "stop_reason",
-)
+KINDS = {float: "float64", int: "int64", bool: "bool", str: "string"}
+FIGURES = {name: KINDS[kind] for name, kind in {**columns(Judged), **columns(Answer)}.items()}
+del FIGURES["prompt"]
+"""Columns of what was found, and their types in a Parquet file."""
 COSTS = ("forward_tokens", "backward_tokens", "bank_tokens")
+LEAST = {"run", "status", "model", "utility", "method", "seed", "expected_utility", "steps"}
+"""Columns that every file of runs has, however old."""
 
 
 def row_of(record: Record) -> Row:
     """A record without its history, flat; what a failed run does not have is None."""
     result = record["result"] or {}
-    prompt = result.get("prompt")
-    cost = result.get("cost") or {}
+    prompt, row = result.get("prompt"), flat(result)
     return {
         "run": name_of(record["configuration"]),
         "status": record["status"],
         "error": record["error"],
         **record["configuration"],
         "prompt": None if prompt is None else _text(prompt),
-        **{figure: result.get(figure) for figure in FIGURES},
-        **{name: cost.get(name) for name in COSTS},
+        **{figure: row.get(figure) for figure in FIGURES},
+        **{name: row.get(f"cost_{name}") for name in COSTS},
         "seconds": sum(record["seconds"].values()),
         **{key: record["provenance"].get(key) for key in ("posteer", "revision", "device")},
     }
@@ -136,11 +128,9 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 def write_parquet(rows: list[Row], out: Path, facts: dict[str, Any]) -> None:
     """Rows as one Parquet file with facts of their sweep: the same are the same bytes."""
-    whole = {"length", "horizon", "seed", "max_model_tokens", "rank", "steps", *COSTS}
-    numbers = {*FIGURES, "seconds"} - {"stop_reason"}
-    kinds = dict.fromkeys(rows[0], "string")
-    kinds |= dict.fromkeys(kinds.keys() & numbers, "float64")
-    kinds |= dict.fromkeys(kinds.keys() & whole, "int64")
+    known = dict.fromkeys(("length", "horizon", "seed", "max_model_tokens", *COSTS), "int64")
+    known |= {**FIGURES, "seconds": "float64"}
+    kinds = {name: known.get(name, "string") for name in rows[0]}
     _write(rows, kinds, out, {"posteer": json.dumps(facts, sort_keys=True)})
 
 
@@ -187,8 +177,7 @@ def _read_parquet(path: Path) -> list[Row]:
         rows: list[Row] = _parquet().read_table(path).to_pylist()
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: not a Parquet file") from error
-    known = {"run", "status", "model", "utility", "method", "seed", *FIGURES}
-    require(not rows or known <= rows[0].keys(), f"{path}: a Parquet file of something else")
+    require(not rows or rows[0].keys() >= LEAST, f"{path}: a Parquet file of something else")
     return rows
 
 

@@ -17,8 +17,9 @@ from posteer.banks.shipped import shipped_path
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_json
 from posteer.core.progress import Progress, phase, timed
+from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
-from posteer.models import Metered, SequenceModel, complete, open_model
+from posteer.models import Metered, Model, open_model
 from posteer.results import Elicitation
 from posteer.sweeps.configuration import SweepConfig
 from posteer.sweeps.histories import columns_of
@@ -55,7 +56,7 @@ class Runner:
     bank_files: dict[str, Path]
     device: str
     report: Report = field(default_factory=Report)
-    _models: dict[str, SequenceModel] = field(default_factory=dict)
+    _models: dict[str, Model] = field(default_factory=dict)
 
     def run(self) -> None:
         """Until every run is in the store, whoever solves it."""
@@ -111,26 +112,14 @@ class Runner:
             return [_record(run, self.device, error=_words(error)) for run in runs]
         return self._solve_on(model, bank, runs)
 
-    def _solve_on(
-        self, model: SequenceModel, bank: Path | None, runs: list[RunConfig]
-    ) -> list[Record]:
+    def _solve_on(self, model: Model, bank: Path | None, runs: list[RunConfig]) -> list[Record]:
         """The runs' records. What fails is halved until the runs that do are alone."""
-        first = runs[0]
+        requests = [run.request(model, bank, self.device) for run in runs]
         try:
-            found = elicit_batch(
-                model,
-                [(run.utility, run.seed) for run in runs],
-                length=first.length,
-                horizon=first.horizon,
-                method=first.method,
-                bank=bank,
-                max_model_tokens=first.max_model_tokens,
-                device=self.device,
-                progress=self.report.within,
-            )
+            found = elicit_batch(requests, self.report.within)
         except Exception as error:  # a user's function may raise anything
             if len(runs) == 1:
-                return [_record(first, self.device, error=_words(error))]
+                return [_record(runs[0], self.device, error=_words(error))]
             half = len(runs) // 2
             return [
                 *self._solve_on(model, bank, runs[:half]),
@@ -139,18 +128,18 @@ class Runner:
         with phase("record"):
             return [_record(r, self.device, found=one) for r, one in zip(runs, found, strict=True)]
 
-    def _open(self, run: RunConfig) -> tuple[SequenceModel, Path | None]:
+    def _open(self, run: RunConfig) -> tuple[Model, Path | None]:
         if run.model not in self._models:
-            self._models[run.model] = complete(open_model(run.model, self.device))
+            self._models[run.model] = open_model(run.model, self.device)
         model = self._models[run.model]
         if model.fingerprint != run.model_fingerprint:
             raise ChangedError(f"{run.model} has changed since: run the command again")
         return model, self._bank(run, model)
 
-    def _bank(self, run: RunConfig, model: SequenceModel) -> Path | None:
+    def _bank(self, run: RunConfig, model: Model) -> Path | None:
         """The bank file of a run, drawn into the store if none is there; None: shipped, or no use
         for one."""
-        plan = latents_to_draw(model, open_method(run.method))
+        plan = latents_to_draw(model, open_method(run.method).needs)
         if plan is None:
             return None
         if run.bank is not None:
@@ -197,7 +186,7 @@ def _record(
 ) -> Record:
     """What is kept of a run."""
     status = "failed" if found is None else "done"
-    if found is not None and found.stop_reason == "diverged":
+    if found is not None and found.answer.stop_reason is StopReason.DIVERGED:
         status = "diverged"
     return {
         "configuration": asdict(run),

@@ -15,12 +15,11 @@ from posteer.banks import DrawPlan, load_bank
 from posteer.banks.shipped import shipped_path
 from posteer.core.errors import require
 from posteer.core.files import sha256
-from posteer.goals.objectives import open_goal
-from posteer.methods.auto import Auto
-from posteer.methods.classes.method import ClassSearch
-from posteer.methods.ppt.method import PosteriorPrefixTuning
+from posteer.families.protocol import Fittable
+from posteer.goals.utilities import open_goal
+from posteer.methods.protocol import LatentsFrom, Needs, Request
 from posteer.methods.registry import open_method
-from posteer.models import SequenceModel, complete, open_model
+from posteer.models import Model, open_model
 from posteer.sweeps.configuration import SweepConfig
 
 
@@ -45,6 +44,20 @@ class RunConfig:
     @cached_property
     def name(self) -> str:
         return name_of(asdict(self))
+
+    def request(self, model: Model, bank: Path | None, device: str) -> Request:
+        """What is asked, of a model that is open."""
+        return Request(
+            model=model,
+            utility=self.utility,
+            length=self.length,
+            horizon=self.horizon,
+            method=self.method,
+            seed=self.seed,
+            bank=bank,
+            max_model_tokens=self.max_model_tokens,
+            device=device,
+        )
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -85,12 +98,12 @@ def expand(config: SweepConfig) -> Expansion:
     for grid in config.grids:
         methods = {text: open_method(text) for text in grid.methods}
         for name in grid.models:
-            model = complete(open_model(name))
+            model = open_model(name)
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
             require(own is None or own.is_file(), f"{own}: there is no such bank")
             for method, solver in methods.items():
-                path = _bank_of(model, solver, own)
+                path = _bank_of(model, solver.needs, own)
                 bank = None if path is None else sha256(path)
                 if path is not None and bank is not None:
                     files[bank] = path
@@ -114,9 +127,9 @@ def expand(config: SweepConfig) -> Expansion:
     return Expansion(list(runs.values()), files)
 
 
-def _source(utility: str, model: SequenceModel) -> str | None:
+def _source(utility: str, model: Model) -> str | None:
     """What a user's function is made of: an edited file makes other runs."""
-    open_goal(utility, model.space)
+    open_goal(utility, model)
     return source_of(utility)
 
 
@@ -126,19 +139,22 @@ def source_of(utility: str) -> str | None:
     return sha256(Path(path)) if path.endswith(".py") else None
 
 
-def latents_to_draw(model: SequenceModel, solver: object) -> DrawPlan | None:
-    """How a method would roll the model out, or None where it needs no rollouts."""
-    if isinstance(solver, Auto):
-        has_own = model.process is None or shipped_path(model.fingerprint) is not None
-        return DrawPlan() if has_own else None
-    if not isinstance(solver, PosteriorPrefixTuning | ClassSearch) or solver.analytic:
+def latents_to_draw(model: Model, needs: Needs) -> DrawPlan | None:
+    """How a method would roll the model out, or None where it needs no rollouts.
+
+    One that takes a bank and says not where its latents come from chooses: rollouts where the model
+    ships with some, or no prior is known.
+    """
+    family: object = model.family
+    if not needs.bank or not isinstance(family, Fittable):
         return None
-    return solver.draw
+    rolls = needs.latents is LatentsFrom.ROLLOUTS or model.prior is None
+    return needs.draw if rolls or shipped_path(model.fingerprint) is not None else None
 
 
-def _bank_of(model: SequenceModel, solver: object, own: Path | None) -> Path | None:
+def _bank_of(model: Model, needs: Needs, own: Path | None) -> Path | None:
     """The file of latents a method will use, if it uses one that is there already."""
-    plan = latents_to_draw(model, solver)
+    plan = latents_to_draw(model, needs)
     if plan is None:
         return None
     if own is not None:

@@ -14,10 +14,8 @@ from posteer.core.errors import require
 from posteer.core.weights import normalise
 from posteer.families.markov.kernels import lift
 from posteer.families.markov.means import utility_of_kernels
-from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.method import PosteriorPrefixTuning
-from posteer.methods.protocol import Problem
-from posteer.models import Metered, open_model
+from posteer.methods.protocol import Request, pose
 from posteer.paper.agreement import exact_optimum
 from posteer.paper.cells import Cells, Key
 from posteer.paper.layouts import MODELS
@@ -157,27 +155,29 @@ def steering(model: str, target: str, length: int, seed: int = 0) -> Steering:
     token lie on its diagonal. A latent's utility is that from the law of the prompt's last token;
     for the picture, from the optimised prompt kernel's.
     """
-    opened = Metered(open_model(model))
-    goal = open_utility(utility_of_target(target), opened.space)
-    problem = Problem(opened, goal, length, HORIZON, seed)
-    two = opened.space.vocab_size == 2 and problem.order <= 1
+    request = Request(
+        model=model, utility=utility_of_target(target), length=length, horizon=HORIZON, seed=seed
+    )
+    problem = pose([request])[0]
+    order = problem.markov.order
+    two = problem.vocab_size == 2 and order <= 1
     require(two, f"{model} {target}: a square shows latents of two tokens that look at one at most")
     solved = PosteriorPrefixTuning(analytic=False, exact_means=True).optimise([problem])[0]
     kernel, square = solved.ascent.prompt, ContextSpace(2, 1)
     last = kernel.transitions[0, 0]  # of a kernel that looks at no token
-    if problem.order == 1:
+    if order == 1:
         last = kernel.final_context(square, length - 1)[0]
     ones = torch.linspace(0, 1, GRID, dtype=torch.float64)
     first, second = torch.meshgrid(ones, ones, indexing="ij")
     rows = torch.stack([first.flatten(), second.flatten()], -1)
     kernels = torch.stack([1 - rows, rows], -1)
-    means = utility_of_kernels(goal, square, kernels, HORIZON)
+    means = utility_of_kernels(problem.expected, square, kernels, HORIZON)
     prompt, _ = solved.snap("own-context")
     text = "".join(map(str, prompt.tolist()))
     return Steering(
         title=f"{target}, m={length}",
         landscape=(means @ last).reshape(GRID, GRID).numpy(),
-        samples=lift(solved.space, solved.bank.kernels, 1)[:, :, 1].numpy(),
+        samples=lift(solved.bank.space, solved.bank.kernels, 1)[:, :, 1].numpy(),
         weights=normalise(solved.ascent.log_tilt).numpy(),
         ess_fraction=solved.ess_fraction,
         caption=f"snaps to {text[:12]}{'...' if len(text) > 12 else ''}",

@@ -50,7 +50,7 @@ def weighted_mean(
     value = (weights * values).sum(-1)
     influence = weights * (values - value[..., None])
     error = torch.linalg.vector_norm(influence, dim=-1)
-    ess = 1 / (torch.linalg.vector_norm(weights, dim=-1).square() * weights.shape[-1])
+    ess = 1 / (weights.square().sum(-1) * weights.shape[-1])
     return WeightedMean(
         torch.where(possible, value, -math.inf),
         torch.where(possible, error, math.nan),

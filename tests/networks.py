@@ -6,7 +6,8 @@ from torch import nn
 from posteer.goals.utilities import open_utility
 from posing import posed
 from posteer.models import Metered, open_model
-from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
+from posteer.models.transformer.model import TransformerModel
+from posteer.models.transformer.network import Architecture, Transformer
 
 
 def small(positions="none", vocab=3, **changes):

@@ -41,7 +41,8 @@ class Cycles:
 
     def laws(self, place):
         """The next-token law of each latent after so many tokens."""
-        law = torch.full((len(self), self.vocab_size), self.noise / self.vocab_size).double()
+        share = self.noise / self.vocab_size
+        law = torch.full((len(self), self.vocab_size), share, dtype=torch.float64)
         at = self.words[:, place % self.words.shape[1], None]
         return law.scatter_add(1, at, torch.full_like(law[:, :1], 1 - self.noise))
 

@@ -118,9 +118,7 @@ def test_the_climb_needs_no_ascent_to_find_the_optimum():
 
     def scorer(counts, first, last):
         asked.append(len(counts))
-        return ExactScorer.of(model, posed(Metered(model), utility, 50, 4, 0))(
-            counts, first, last
-        )
+        return ExactScorer.of(model, posed(Metered(model), utility, 50, 4, 0))(counts, first, last)
 
     problem = ClassProblem(model.family.space, 50)
     found = search_classes(problem, scorer, SearchSettings(limit=0, keep=3))

@@ -77,7 +77,9 @@ def test_the_held_out_surrogate_is_the_estimate_on_the_other_bank():
     value, error = method.on_held_out(solution)
     other = shipped_bank(model.fingerprint, "held-out")
     prompt = solution.ascent.prompt
-    weights = log_tilt(model.family.space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(0)
+    weights = log_tilt(model.family.space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(
+        0
+    )
     last = final_context(model.family.space, prompt.transitions, prompt.initial, 5)[0]
     means = utility_of_kernels(utility, model.family.space, other.kernels, 4) @ last
     assert value == pytest.approx(float(weights @ means))

@@ -82,11 +82,15 @@ def test_monte_carlo_when_continuations_are_too_many():
     model = open_model("exact:beta-bernoulli")
     share = lambda y: sum(y) / len(y)  # noqa: E731
     prompt = torch.tensor([[1, 1, 1, 0]])
-    found = expected_utility(model, open_utility(share, model.family.space), prompt, 30, n_rollouts=4000)
+    found = expected_utility(
+        model, open_utility(share, model.family.space), prompt, 30, n_rollouts=4000
+    )
     error = float(found.standard_error[0])
     assert 0 < error < 0.01
     assert abs(float(found.expected_utility[0]) - 3.5 / 5) < 6 * error
-    again = expected_utility(model, open_utility(share, model.family.space), prompt, 30, n_rollouts=4000)
+    again = expected_utility(
+        model, open_utility(share, model.family.space), prompt, 30, n_rollouts=4000
+    )
     assert torch.equal(found.expected_utility, again.expected_utility)
 
 
@@ -170,14 +174,18 @@ def test_what_cannot_be_enumerated_is_unknown():
 def test_bad_prompts_are_refused(prompt, horizon, complaint):
     model = open_model("exact:urn")
     with pytest.raises(InputError, match=complaint):
-        expected_utility(model, open_utility("dyck", model.family.space), torch.tensor([prompt]), horizon)
+        expected_utility(
+            model, open_utility("dyck", model.family.space), torch.tensor([prompt]), horizon
+        )
 
 
 def test_models_are_incremental_and_whole_alike():
     """Logarithms of size one to three: a few units in the last place between batches."""
     for name, *_ in MODELS:
         model = open_model(name)
-        tokens = torch.tensor(list(itertools.islice(sequences(model.family.space.vocab_size, 5), 7)))
+        tokens = torch.tensor(
+            list(itertools.islice(sequences(model.family.space.vocab_size, 5), 7))
+        )
         laws = model.log_predictive(tokens)
         state = model.start(len(tokens))
         for t in range(5):

@@ -95,7 +95,10 @@ def test_the_standard_error_of_a_difference_over_many_banks():
     model = Metered(open_model("exact:urn"))
     problem = posed(model, open_utility("dyck", model.family.space), 6, 4, 0)
     prompts = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 1, 1, 1, 0, 1]])
-    counts, last = count_transitions(model.family.space, prompts).long(), model.family.space.suffix(prompts)
+    counts, last = (
+        count_transitions(model.family.space, prompts).long(),
+        model.family.space.suffix(prompts),
+    )
     found = []
     for seed in range(400):
         scorer = BankScorer.of(draw_analytic(model.prior, 500, seed), problem)

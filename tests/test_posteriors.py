@@ -259,7 +259,11 @@ def test_what_no_latent_can_emit():
     bank = draw_analytic(model.prior, 300, 0)
     prompts = torch.tensor([[0, 1, 1, 0], [0, 0, 0, 0]])  # 01 needs the second, 10 the first
     scores = scores_of_prompts(
-        ImportanceSampled(bank), model.family.space, open_utility("dyck", model.family.space), prompts, 4
+        ImportanceSampled(bank),
+        model.family.space,
+        open_utility("dyck", model.family.space),
+        prompts,
+        4,
     )
     assert scores.value[0] == -torch.inf and scores.ess_fraction[0] == 0
     assert scores.value[1].isfinite()

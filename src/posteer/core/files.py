@@ -44,6 +44,7 @@ def write_each(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Replace `path` by a value as sorted JSON."""
     write_atomically(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
 

@@ -23,6 +23,7 @@ def timed() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
+    """Time what runs inside, under this name."""
     started = time.perf_counter()
     try:
         yield

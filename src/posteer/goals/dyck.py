@@ -41,5 +41,6 @@ class Dyck:
 
 
 def from_spec(spec: Spec, vocab_size: int) -> Dyck:
+    """`dyck`: it has no settings."""
     spec.take()
     return Dyck()

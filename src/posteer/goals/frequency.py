@@ -49,6 +49,7 @@ class FrequencyMatch:
 
 
 def from_spec(spec: Spec, vocab_size: int) -> FrequencyMatch:
+    """`frequency(0.3)`, `frequency(0.3,token=0)`."""
     given = spec.take(("target",), target=..., token=1)
     token = integer(given["token"], "frequency: token")
     require(0 <= token < vocab_size, f"frequency: token {token} is not below {vocab_size}")

@@ -128,5 +128,6 @@ def reverse_cross_entropy(target: object, vocab_size: int = 2) -> ReverseCrossEn
 
 
 def from_spec(spec: Spec, vocab_size: int) -> ReverseCrossEntropy:
+    """`reverse-xent(sym-0.1)`, or a table of the target."""
     target = spec.take(("target",), target=...)["target"]
     return reverse_cross_entropy(target, vocab_size)

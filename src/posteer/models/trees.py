@@ -69,6 +69,7 @@ def tree_size(vocab_size: int, horizon: int) -> int:
 
 @cache
 def continuation_tree(vocab_size: int, horizon: int) -> ContinuationTree:
+    """All continuations of `horizon` tokens as one tree, made once."""
     tokens, depths, parents = [], [], []
     before, first = [-1], 0
     for depth in range(1, horizon):

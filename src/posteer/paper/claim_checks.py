@@ -18,6 +18,8 @@ PRINTED = 0.0051
 
 
 def all_equal(model: str, targets: list[str], m: int, methods: Sequence[str], rank: float) -> Check:
+    """No method's mean rank is above `rank` in any cell."""
+
     def check(read: Read) -> tuple[bool, str]:
         worst = max(read(model, t, m, k, "rank") for t in targets for k in methods)
         return worst <= rank + 0.05, f"worst mean rank {worst:.1f}"
@@ -26,6 +28,8 @@ def all_equal(model: str, targets: list[str], m: int, methods: Sequence[str], ra
 
 
 def same_j(model: str, targets: list[str], m: int, one: str, other: str) -> Check:
+    """Two methods' figures differ by no more than printing rounds away."""
+
     def check(read: Read) -> tuple[bool, str]:
         gap = max(abs(read(model, t, m, one, "J") - read(model, t, m, other, "J")) for t in targets)
         return gap <= 2 * PRINTED, f"largest gap {gap:.3f}"
@@ -74,6 +78,8 @@ def beat(
 
 
 def near_zero_gap(model: str, targets: list[str], m: int, one: str, other: str) -> Check:
+    """Two methods are level: their gap, averaged over targets, is 0.02 at most."""
+
     def check(read: Read) -> tuple[bool, str]:
         gap = fmean(read(model, t, m, one, "J") - read(model, t, m, other, "J") for t in targets)
         return abs(gap) <= 0.02, f"{one} minus {other}, mean over targets: {gap:+.3f}"
@@ -97,6 +103,8 @@ def between(
 
 
 def most(model: str, targets: list[str], m: int, methods: Sequence[str], rank: float) -> Check:
+    """More than half of the cells are at a rank or better."""
+
     def check(read: Read) -> tuple[bool, str]:
         ranks = [read(model, t, m, k, "rank") for t in targets for k in methods]
         good = sum(value <= rank + 0.05 for value in ranks)
@@ -121,6 +129,8 @@ def together(model: str, targets: list[str], m: int, methods: Sequence[str], ran
 def ranked_before(
     model: str, targets: list[str], m: int, winners: Sequence[str], loser: str
 ) -> Check:
+    """Every winner's mean rank is below the loser's in every cell."""
+
     def check(read: Read) -> tuple[bool, str]:
         theirs = [read(model, t, m, loser, "rank") for t in targets]
         ours = [max(read(model, t, m, k, "rank") for k in winners) for t in targets]
@@ -131,6 +141,7 @@ def ranked_before(
 
 
 def ess_falls(read: Read) -> tuple[bool, str]:
+    """The urn's ESS for Dyck falls from 0.22 at m=6 to 0.07 at m=50, give or take 0.02."""
     short = read(URN, "dyck", 6, "ppt-rb", "ess_over_l_mean")
     long = read(URN, "dyck", 50, "ppt-rb", "ess_over_l_mean")
     near = abs(short - 0.22) <= 0.02 and abs(long - 0.07) <= 0.02
@@ -138,12 +149,14 @@ def ess_falls(read: Read) -> tuple[bool, str]:
 
 
 def inverts(read: Read) -> tuple[bool, str]:
+    """On the urn's Dyck at m=50 GCG leads every variant by 0.3."""
     gcg = read(URN, "dyck", 50, "gcg", "J")
     best = max(read(URN, "dyck", 50, k, "J") for k in VARIANTS)
     return gcg - best > 0.3, f"gcg {gcg:.2f}, best variant {best:.2f}"
 
 
 def gcg_just_misses(read: Read) -> tuple[bool, str]:
+    """On the coin's Dyck at m=6 GCG misses rank 1, and J by less than printing shows."""
     rank = read(COIN, "dyck", 6, "gcg", "rank")
     gap = read(COIN, "dyck", 6, "ppt-rb", "J") - read(COIN, "dyck", 6, "gcg", "J")
     behind = rank > 1.05 and abs(gap) <= 1e-4 + PRINTED
@@ -151,6 +164,7 @@ def gcg_just_misses(read: Read) -> tuple[bool, str]:
 
 
 def ppt_close(read: Read) -> tuple[bool, str]:
+    """PPT is near its Rao-Blackwellised form."""
     best, single = read(URN, "dyck", 6, "ppt-rb", "J"), read(URN, "dyck", 6, "ppt", "J")
     near = 0 <= best - single <= 0.06 and single >= 0.5
     return near, f"ppt {single:.2f}, ppt-rb {best:.2f}"

@@ -97,6 +97,7 @@ def _label(record: Record) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """The command line of this module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset")
     parser.add_argument("--config", type=Path)

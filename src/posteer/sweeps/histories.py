@@ -25,6 +25,7 @@ def pack(values: Series) -> str:
 
 
 def unpack(text: str) -> list[float]:
+    """The inverse of `pack`."""
     by_weight = np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=np.uint8)
     numbers: list[float] = by_weight.reshape(4, -1).T.copy().view("<f4")[:, 0].tolist()
     return numbers

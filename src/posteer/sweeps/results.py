@@ -156,6 +156,16 @@ def load_results(path: Path | str, histories: bool = False) -> Any:
     """A sweep's runs as a pandas DataFrame, one row per run.
 
     With `histories` it has a column of lists, `step_...`, for each thing recorded at every step.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from posteer.sweeps.configuration import config_from
+    >>> from posteer.sweeps.execution import run_sweep
+    >>> tiny = {"models": "exact:urn", "utilities": "dyck", "methods": "beam", "seeds": [0]}
+    >>> with TemporaryDirectory() as folder:
+    ...     ended = run_sweep(config_from(tiny, "here"), Path(folder), device="cpu")
+    ...     frame = load_results(folder)
+    >>> frame[["method", "length", "status"]].to_dict("records")
+    [{'method': 'beam', 'length': 6, 'status': 'done'}]
     """
     _parquet()
     import pandas

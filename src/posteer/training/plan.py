@@ -129,6 +129,7 @@ two cores."""
 
 
 def preset(name: str) -> TrainingPlan:
+    """A plan by name."""
     if name not in PRESETS:
         raise InputError(f"unknown preset '{name}': expected one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -66,6 +66,7 @@ class ExchangeabilityCheck:
 def check_exchangeability(
     model: Model, *, rollouts: int, length: int, seed: int, swaps: int = 8
 ) -> ExchangeabilityCheck:
+    """Swap blocks of the model's own rollouts and see what that does to their probability."""
     space = markov_space(model.family, "swapping blocks")
     generator, stream = torch_stream(seed, "swap-check"), numpy_stream(seed, "swap-check")
     differences, variations, moved, done = [], [], 0, 0

@@ -102,6 +102,7 @@ def log_tilt(
 
 
 def cheaper_algorithm(space: ContextSpace, prompt: PromptKernel, steps: int) -> str:
+    """Powers of a matrix or a sweep along the prompt, by counted operations."""
     if not bool((prompt.transitions > 0).all()):
         return "sweep"
     n_contexts, n_products = space.n_contexts, steps.bit_length() + steps.bit_count()

@@ -31,6 +31,7 @@ def check_path(out: Path) -> None:
 
 
 def save(figure: Any, out: Path, close: bool = True) -> None:
+    """Write a figure as its file's ending says; the same figure is the same bytes."""
     figure.tight_layout()
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     figure.savefig(out, metadata=dates.get(out.suffix), dpi=150)

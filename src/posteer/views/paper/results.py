@@ -195,6 +195,7 @@ def _pictures(folder: str) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Make docs/RESULTS.md and its figures, or keep the records they are made of."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in, as Parquet")

@@ -144,6 +144,7 @@ def _rows_of_prompt(
 
 
 def rows_table() -> Table:
+    """Two columns: what, and its figure."""
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")

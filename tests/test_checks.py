@@ -175,7 +175,7 @@ def test_the_reference_is_what_exact_rollouts_show(name, context, unvisited):
     assert sorted(exact.counts) == sorted([*bank.snapshots, 24])
     assert int(exact.full[0].sum()) == int(bank.counts[0].sum())
     found = check_prior(bank, exact)
-    assert len(found.rows) == bank.space.n_contexts
+    assert len(found.rows) == model.family.space.n_contexts
     assert found.p_value > 1e-4
 
 

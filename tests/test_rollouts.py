@@ -240,6 +240,31 @@ def test_a_function_in_a_file_is_a_model(tmp_path):
         sample(f"{path}:fair", rollouts=10, length=9, out=out)
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"), [("Mine", "order = 1"), ("Mine(Model)", "family = URN.family")]
+)
+def test_a_model_in_a_file_is_known_by_the_files_content(kind, says, tmp_path):
+    """A plain object, and a model of the package's own kind that names no fingerprint."""
+    path, out = tmp_path / "mine.py", tmp_path / "bank.safetensors"
+    path.write_text(
+        "from posteer.models import Model, open_model\n"
+        "URN = open_model('exact:urn')\n"
+        f"class {kind}:\n    vocab_size = 2\n    {says}\n"
+        "    start, advance = URN.start, URN.advance\n"
+        "mine = Mine()\n"
+    )
+    bank = sample(f"{path}:mine", rollouts=10, length=9, out=out)
+    assert torch.equal(bank.counts, sample("exact:urn", rollouts=10, length=9).counts)
+    path.write_text(path.read_text() + "# another\n")
+    with pytest.raises(InputError, match="holds another draw"):
+        sample(f"{path}:mine", rollouts=10, length=9, out=out)
+
+
+def test_objects_of_one_name_are_told_apart_by_their_class():
+    one, other = (type(kind, (Bare,), {"name": "alike"})() for kind in ("One", "Other"))
+    assert open_model(one).fingerprint != open_model(other).fingerprint
+
+
 class Bare:
     """Nothing but what PPT needs."""
 

@@ -1,10 +1,9 @@
 """Small transformers with weights large enough to matter, and what is asked of them."""
 
 import torch
+from posing import posed_together
 from torch import nn
 
-from posteer.goals.utilities import open_utility
-from posing import posed
 from posteer.models import Metered, open_model
 from posteer.models.transformer.model import TransformerModel
 from posteer.models.transformer.network import Architecture, Transformer
@@ -22,13 +21,11 @@ def small(positions="none", vocab=3, **changes):
 
 def tokens_of(model, n=5, length=120):
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(model.family.space.vocab_size, (n, length), generator=generator)
+    return torch.randint(model.vocab_size, (n, length), generator=generator)
 
 
 def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **more):
-    metered = Metered(model)
-    goal = open_utility(utility, metered.family.space)
-    return [posed(metered, goal, length, horizon, seed, **more) for seed in seeds]
+    return posed_together(model, [utility], length, horizon, seeds, **more)
 
 
 TIE = 1e-5

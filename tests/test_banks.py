@@ -155,10 +155,10 @@ def test_long_rollouts_need_little_memory(monkeypatch):
     bank = sample("exact:coins(0.2,0.7)", rollouts=2, length=1000)
     assert int(bank.counts.sum()) == 2000
     model, plan = metered("exact:urn"), DrawPlan(n_samples=70, rollout_length=300)
-    whole = roll_out(model, plan, 0, 70).counts
-    assert torch.equal(roll_out(model, plan, 3, 67).counts, whole[3:])
+    whole = roll_out(model, plan, model.family, 0, 70).counts
+    assert torch.equal(roll_out(model, plan, model.family, 3, 67).counts, whole[3:])
     monkeypatch.setattr("posteer.banks.rollouts.STEPS_OF_UNIFORMS", 300)
-    assert torch.equal(roll_out(model, plan, 0, 70).counts, whole)
+    assert torch.equal(roll_out(model, plan, model.family, 0, 70).counts, whole)
 
 
 def test_an_unfinished_draw_with_other_settings_is_refused(tmp_path):

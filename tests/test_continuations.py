@@ -87,7 +87,7 @@ def test_one_hot_gradients_against_finite_differences(utility):
     """Central differences in float64; the context a goal reads stays that of the hard prompt."""
     model = small("learned", vocab=2)
     model.network.double()
-    field = Field(problems_of(model, utility, length=5, seeds=[0]), "test", gradients=True)
+    field = Field(problems_of(model, utility, length=5, seeds=[0]))
     prompt = torch.tensor([[0, 1, 1, 0, 1]])
     rows = torch.nn.functional.one_hot(prompt, 2).double()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from posteer.models.transformer.model import attend_to_cache
+from posteer.models.transformer.network import attend_to_cache
 
 pytest.importorskip("triton")
 

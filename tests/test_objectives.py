@@ -11,9 +11,11 @@ from posteer.api.elicit import elicit
 from posteer.api.evaluate import evaluate
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
-from posteer.evaluation import continuation_laws, estimate_from_bank, expected_utility
-from posteer.goals.objectives import ForwardCrossEntropy, forward_cross_entropy, open_goal
+from posteer.evaluation import estimate_from_bank, expected_utility
+from posteer.goals.objectives import ForwardCrossEntropy, forward_cross_entropy
+from posteer.goals.utilities import open_goal
 from posteer.models import open_model
+from posteer.models.continuations import continuation_laws
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 TARGET = [[0.1, 0.9], [0.7, 0.3]]
@@ -63,7 +65,7 @@ def test_the_bank_estimates_it():
 def test_bank_estimates_of_goals_of_any_order(process, name):
     """Targets of a lower, the same and a higher order than the latents."""
     model = open_model(f"exact:{process}")
-    goal = open_goal(name, model.family.space)
+    goal = open_goal(name, model)
     prompts = all_sequences(2, 5)[3::7]
     exact = expected_utility(model, goal, prompts, 3).expected_utility
     bank = draw_analytic(model.prior, 40_000, seed=2)

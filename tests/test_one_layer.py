@@ -7,10 +7,11 @@ from torch import nn
 
 from posteer.banks.rollouts import DrawPlan, roll_out
 from posteer.core.errors import InputError
-from posteer.models import Metered, TransformerModel, load
+from posteer.models import Metered, load
 from posteer.models.transformer import one_layer as module
 from posteer.models.transformer.checkpoint import load_model, save_model
-from posteer.models.transformer.model import Architecture, Transformer
+from posteer.models.transformer.model import TransformerModel
+from posteer.models.transformer.network import Architecture, Transformer
 from posteer.models.transformer.one_layer import OneLayerModel, sees_counts_only
 
 
@@ -98,10 +99,10 @@ def test_rollouts_by_counts_are_those_of_the_general_path():
     """
     fast = load("beta-bernoulli")
     assert isinstance(fast, OneLayerModel)
-    general = TransformerModel(fast.network, "general", fast.process)
+    general = TransformerModel(fast.network, "general", fast.prior)
     plan = DrawPlan(n_samples=64, rollout_length=300, keep_tokens=True)
-    one = roll_out(Metered(fast), plan, 0, 64).sequences
-    other = roll_out(Metered(general), plan, 0, 64).sequences
+    one = roll_out(Metered(fast), plan, fast.family, 0, 64).sequences
+    other = roll_out(Metered(general), plan, fast.family, 0, 64).sequences
     assert int((one != other).any(1).sum()) <= 3
 
 

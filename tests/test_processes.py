@@ -7,12 +7,9 @@ from oracles import context_number, dirichlet_sequence_probability, kernel_proba
 
 from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.families.markov.OLD import (
-    DirichletRows,
-    FiniteMixture,
-    open_process,
-    sample_sequences,
-)
+from posteer.families.markov.dirichlet import DirichletRows
+from posteer.families.markov.mixtures import FiniteMixture
+from posteer.families.registry import open_process
 from posteer.models import ExactModel
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
@@ -142,10 +139,9 @@ def test_sequences_start_anywhere_and_follow_the_process():
     """
     process = open_process("markov(vocab=2,order=2,concentration=0.5)")
     n = 40_000
-    tokens, kernels = sample_sequences(
-        process, n, 4, numpy_stream(1, "kernels"), torch_stream(1, "sequences")
-    )
-    assert kernels.shape == (n, 4, 2)
+    latents = process.sample(n, numpy_stream(1, "kernels"))
+    assert latents.kernels.shape == (n, 4, 2)
+    tokens = latents.roll_out(4, torch_stream(1, "sequences"))
     seen = np.bincount([context_number(row, 2) for row in tokens.tolist()], minlength=16)
     expected = np.array(
         [n * dirichlet_sequence_probability(t, [[0.5, 0.5]] * 4, 2, 2) for t in sequences(2, 4)]

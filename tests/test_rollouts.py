@@ -10,12 +10,20 @@ from oracles import dirichlet_sequence_probability, sequences
 from posteer.banks import DrawPlan, draw_bank, sample
 from posteer.banks.checks.statistics import two_sample_ks
 from posteer.banks.rollouts import BLOCK, roll_out
-from posteer.banks.unvisited import TREATMENTS, kernels_of_counts
 from posteer.core.errors import InputError
-from posteer.core.randomness import numpy_stream
+from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.families.markov.unvisited import TREATMENTS
 from posteer.families.registry import open_process
 from posteer.models import FunctionModel, Metered, open_model
 from posteer.tokens.contexts import count_transitions
+
+
+def kernels_of_counts(model, counts, treatment, seed):
+    def law_after(tokens):
+        return model.log_predictive(tokens[None])[0, -1].exp()
+
+    stream = numpy_stream(seed, "unvisited")
+    return model.family.fit(counts, treatment, stream, law_after).kernels
 
 
 def test_rollouts_follow_the_exact_predictive():
@@ -41,14 +49,8 @@ def test_the_prior_is_recovered(name):
     process = open_process(name)
     space = process.space
     bank = sample(f"exact:{name}", rollouts=3000, length=400, seed=3)
-    kernels = process.sample_kernels(3000, numpy_stream(9, "test"))
-    from posteer.core.randomness import torch_stream
-    from posteer.families.markov.kernels import sample_chains
-
-    generator = torch_stream(9, "test")
-    start = torch.randint(space.n_contexts, (3000,), generator=generator)
-    tail = sample_chains(space, kernels, start, 400 - space.order, generator)
-    counts = count_transitions(space, torch.cat([space.decode(start), tail], 1)).int()
+    latents = process.sample(3000, numpy_stream(9, "test"))
+    counts = count_transitions(space, latents.roll_out(400, torch_stream(9, "test"))).int()
     exact = kernels_of_counts(metered(f"exact:{name}"), counts, "donor", 9)
     for context in range(space.n_contexts):
         for token in range(space.vocab_size):
@@ -85,7 +87,7 @@ def test_a_rollout_is_the_same_in_any_chunk(name, chunk):
     plan = DrawPlan(n_samples=100, rollout_length=30, seed=5)
     if chunk == 1:
         plan = DrawPlan(n_samples=10, rollout_length=30, seed=5)
-    whole = roll_out(model, plan, 0, plan.n_samples)
+    whole = roll_out(model, plan, model.family, 0, plan.n_samples)
     parts = draw_bank(model, plan, chunk=chunk)
     assert torch.equal(whole.counts, parts.counts)
     fewer = draw_bank(model, DrawPlan(n_samples=7, rollout_length=30, seed=5))
@@ -102,11 +104,11 @@ def test_running_out_of_memory_halves_the_chunk(monkeypatch):
     whole = draw_bank(metered("exact:urn"), plan)
     sizes = []
 
-    def tight(model, plan, first, count, report):
+    def tight(model, plan, family, first, count, report):
         sizes.append(count)
         if count > 20:
             raise torch.OutOfMemoryError
-        return roll_out(model, plan, first, count, report)
+        return roll_out(model, plan, family, first, count, report)
 
     monkeypatch.setattr(module, "roll_out", tight)
     assert torch.equal(draw_bank(metered("exact:urn"), plan).counts, whole.counts)
@@ -238,12 +240,37 @@ def test_a_function_in_a_file_is_a_model(tmp_path):
         sample(f"{path}:fair", rollouts=10, length=9, out=out)
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"), [("Mine", "order = 1"), ("Mine(Model)", "family = URN.family")]
+)
+def test_a_model_in_a_file_is_known_by_the_files_content(kind, says, tmp_path):
+    """A plain object, and a model of the package's own kind that names no fingerprint."""
+    path, out = tmp_path / "mine.py", tmp_path / "bank.safetensors"
+    path.write_text(
+        "from posteer.models import Model, open_model\n"
+        "URN = open_model('exact:urn')\n"
+        f"class {kind}:\n    vocab_size = 2\n    {says}\n"
+        "    start, advance = URN.start, URN.advance\n"
+        "mine = Mine()\n"
+    )
+    bank = sample(f"{path}:mine", rollouts=10, length=9, out=out)
+    assert torch.equal(bank.counts, sample("exact:urn", rollouts=10, length=9).counts)
+    path.write_text(path.read_text() + "# another\n")
+    with pytest.raises(InputError, match="holds another draw"):
+        sample(f"{path}:mine", rollouts=10, length=9, out=out)
+
+
+def test_objects_of_one_name_are_told_apart_by_their_class():
+    one, other = (type(kind, (Bare,), {"name": "alike"})() for kind in ("One", "Other"))
+    assert open_model(one).fingerprint != open_model(other).fingerprint
+
+
 class Bare:
     """Nothing but what PPT needs."""
 
     def __init__(self):
         self.inner = open_model("exact:urn")
-        self.space = self.inner.space
+        self.vocab_size, self.order = self.inner.vocab_size, self.inner.order
 
     def start(self, batch):
         return self.inner.start(batch)
@@ -262,7 +289,7 @@ def test_start_and_advance_are_enough():
     )
     assert len(found.prompt) == 5
     with pytest.raises(InputError, match="has no 'advance'"):
-        sample(type("Half", (), {"space": None, "start": None})(), rollouts=9, length=9)
+        sample(type("Half", (), {"vocab_size": 2, "start": None})(), rollouts=9, length=9)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +315,7 @@ class Sick:
     def __init__(self, fault, after):
         self.inner = open_model("exact:urn")
         self.fault, self.after = fault, after
-        self.name, self.space, self.process = "sick", self.inner.space, None
+        self.name, self.space, self.prior = "sick", self.inner.family.space, None
         self.fingerprint, self.max_length = "sick", None
         self.batch_limit, self.batch_invariant = self.inner.batch_limit, lambda n: True
         self.log_predictive = self.inner.log_predictive

@@ -10,18 +10,17 @@ from networks import TIE, problems_of, same_or_tied, small
 from posteer.api.elicit import elicit, elicit_many
 from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
+from posteer.goals.dyck import Dyck
 from posteer.goals.objectives import ExpectedUtility
-from posteer.goals.utilities import Dyck, open_utility
+from posteer.goals.utilities import open_utility
+from posteer.methods.direct.beam import BeamSearch
+from posteer.methods.direct.coordinate import CoordinateAscent, single_substitutions
 from posteer.methods.direct.field import Field
 from posteer.methods.direct.gcg import GreedyCoordinateGradient
 from posteer.methods.direct.prefixes import PrefixTuning
-from posteer.methods.direct.simple import (
-    BeamSearch,
-    CoordinateAscent,
-    RandomSearch,
-    single_substitutions,
-)
-from posteer.models import Metered, TransformerModel, open_model
+from posteer.methods.direct.random_search import RandomSearch
+from posteer.models import Can, FunctionModel, Metered, open_model
+from posteer.models.transformer.model import TransformerModel
 from posteer.tokens.contexts import all_sequences
 
 # --- GCG -----------------------------------------------------------------------------------------
@@ -29,14 +28,14 @@ from posteer.tokens.contexts import all_sequences
 
 def by_the_book(model, utility, prompt, horizon=4):
     """The paper's GCG in plain steps: one sequence at a time, no trees, no batches."""
-    space = model.family.space
-    objective = ExpectedUtility(utility, space.vocab_size, horizon)
+    vocab = model.vocab_size
+    objective = ExpectedUtility(utility, vocab, horizon)
     order = utility.order
 
     def law(rows):
         logs = []
-        for continuation in all_sequences(space.vocab_size, horizon):
-            tail = torch.nn.functional.one_hot(continuation, space.vocab_size).float()
+        for continuation in all_sequences(vocab, horizon):
+            tail = torch.nn.functional.one_hot(continuation, vocab).float()
             laws = model.log_predictive_of_rows(torch.cat([rows, tail])[None])[0]
             at = torch.arange(len(prompt), len(prompt) + horizon)
             logs.append(laws[at, continuation].sum())
@@ -45,11 +44,11 @@ def by_the_book(model, utility, prompt, horizon=4):
     def goal(tokens, rows):
         context = 0
         for token in tokens[len(tokens) - order :].tolist():
-            context = context * space.vocab_size + token
+            context = context * vocab + token
         return objective.of_laws(law(rows), torch.tensor([context]))[0]
 
     def one_hot(tokens):
-        return torch.nn.functional.one_hot(tokens, space.vocab_size).float()
+        return torch.nn.functional.one_hot(tokens, vocab).float()
 
     with torch.no_grad():
         value = float(goal(prompt, one_hot(prompt)))
@@ -75,9 +74,9 @@ def by_the_book(model, utility, prompt, horizon=4):
 def test_gcg_is_the_papers(utility):
     model = small("learned", vocab=2)
     problems = problems_of(model, utility, length=7, seeds=range(2))
-    starts = Field(problems, "gcg").random_prompts(range(2), "gcg-start")[:, 0]
+    starts = Field(problems).random_prompts(range(2), "gcg-start")[:, 0]
     for answer, start in zip(GreedyCoordinateGradient().solve(problems), starts, strict=True):
-        value, prompt = by_the_book(model, problems[0].utility, start)
+        value, prompt = by_the_book(model, problems[0].goal, start)
         assert answer.prompt.tolist() == prompt.tolist()
         assert answer.history[-1].value == pytest.approx(value, abs=1e-6)
         assert answer.stop_reason in ("no-improvement", "step-limit")
@@ -90,9 +89,9 @@ SEARCHES = [
     CoordinateAscent(restarts=3),
     RandomSearch(prompts=70),
     BeamSearch(width=3),
-    PrefixTuning(kind="simplex", steps=6),
-    PrefixTuning(kind="real", steps=6),
-    PrefixTuning(kind="soft", steps=6),
+    PrefixTuning(kind="simplex", steps=6, rate=0.1),
+    PrefixTuning(kind="real", steps=6, rate=0.1),
+    PrefixTuning(kind="soft", steps=6, rate=0.1),
 ]
 
 
@@ -104,7 +103,7 @@ def test_searches_keep_value_and_prompt_together_and_pay_for_what_they_ask(searc
     metered = problems[0].model
     answers = search.solve(problems)
     for answer in answers:
-        exact = expected_utility(model, problems[0].utility, answer.prompt[None], 3)
+        exact = expected_utility(model, problems[0].goal, answer.prompt[None], 3)
         assert len(answer.history) == answer.steps
         if not isinstance(search, PrefixTuning):  # theirs is the soft prefix's
             own = float(exact.expected_utility[0])
@@ -181,7 +180,7 @@ def test_enough_coordinate_restarts_find_the_optimum():
 
 def test_a_buffer_starts_wide_and_sampling_goes_on_after_a_poor_draw():
     model = small(vocab=4)
-    best = landscape(model, open_utility("frequency(0.4)", model.family.space), 4, 3).optimum
+    best = landscape(model, open_utility("frequency(0.4)", model), 4, 3).optimum
     for buffer in (1, 8):
         search = GreedyCoordinateGradient(top_k=4, candidates=3, steps=60, buffer=buffer)
         problems = problems_of(model, "frequency(0.4)", length=4, seeds=range(5), horizon=3)
@@ -211,8 +210,6 @@ def test_impossible_prompts_attract_no_search():
 
 
 def test_a_value_of_minus_infinity_is_still_a_value():
-    from posteer.models import FunctionModel
-
     def heads(tokens):
         return torch.tensor([[1.0, 0.0]]).double().expand(len(tokens), 2)
 
@@ -293,11 +290,13 @@ def test_soft_prefixes_reach_past_the_best_hard_prompt(kind):
 
 @pytest.mark.parametrize("method", ["gcg", "simplex-pt", "real-pt", "soft-pt"])
 def test_models_without_gradients_are_refused_by_name(method):
-    with pytest.raises(
-        InputError, match="exact:urn gives none: use ppt-rb, ppt-rb-analytic, coord"
-    ):
+    """And what could be asked instead is named: all that the problem has the needs of."""
+    latents = "classes, classes-analytic, ppt, ppt-rb, ppt-analytic, ppt-rb-analytic"
+    searches = "coordinate, random, beam, exhaustive"
+    refused = f"{method}: needs gradients and exact:urn gives none: use auto"
+    with pytest.raises(InputError, match=rf"^{refused}, {latents}, {searches}$"):
         elicit("exact:urn", "dyck", length=6, method=method)
-    with pytest.raises(InputError, match="exact:urn gives none: use coordinate, beam"):
+    with pytest.raises(InputError, match=rf"^{refused}, {searches}$"):
         elicit("exact:urn", "forward-xent(tau-0.2)", length=6, method=method)
 
 
@@ -349,8 +348,8 @@ def test_batches_of_runs_are_one_programme():
 
 
 def test_transformers_are_differentiable_and_say_so():
-    assert Metered(small()).gives_gradients
-    assert not Metered(open_model("exact:urn")).gives_gradients
+    assert Can.ONE_HOTS in Metered(small()).can
+    assert Can.ONE_HOTS not in Metered(open_model("exact:urn")).can
     assert isinstance(open_model("urn"), TransformerModel)
 
 
@@ -365,7 +364,7 @@ def test_candidates_are_those_of_nanogcg():
     model = small("learned", vocab=5)
     problems = problems_of(model, "frequency(0.4)", length=7, seeds=[0], horizon=2)
     prompt = torch.randint(5, (7,), generator=torch.Generator().manual_seed(3))
-    _, slopes = Field(problems, "gcg", gradients=True).gradients(torch.tensor([0]), prompt[None])
+    _, slopes = Field(problems).gradients(torch.tensor([0]), prompt[None])
     stream = torch.Generator().manual_seed(0)
     for top_k in (1, 5):
         ours, _ = GreedyCoordinateGradient(top_k=top_k).propose(prompt, slopes[0], stream, 10**9)

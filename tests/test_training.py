@@ -15,7 +15,7 @@ from networks import damage
 from posteer.core.errors import InputError
 from posteer.families.registry import open_process
 from posteer.models import ExactModel, load
-from posteer.models.transformer.model import Architecture
+from posteer.models.transformer.network import Architecture
 from posteer.training.data import HeldOut, exact_log_loss, training_batch
 from posteer.training.loop import Trainer
 from posteer.training.plan import PRESETS, TrainingPlan, preset
@@ -233,7 +233,7 @@ def test_any_process_trains(tmp_path):
         warmup=2,
     )
     assert trainer(plan, tmp_path).run().status == "finished"
-    assert load(str(tmp_path)).space.order == 2
+    assert load(str(tmp_path)).order == 2
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_state_is_advanced_once_and_forked_by_select():
 def test_evaluation_works_on_transformers():
     """The prefix tree over a cache against scoring each whole sequence."""
     model = Metered(small(vocab=2))
-    utility = open_utility("frequency(0.3)", model.family.space)
+    utility = open_utility("frequency(0.3)", model)
     prompts = torch.tensor([[0, 1, 1], [1, 1, 0]])
     found = expected_utility(model, utility, prompts, 3).expected_utility
     from posteer.tokens.contexts import all_sequences

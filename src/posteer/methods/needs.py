@@ -34,7 +34,8 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
             f"{goal.name} is no expected utility, which is what PPT ascends",
         )
     if needs.model not in model.can:
-        what = "gradients" if Can.ONE_HOTS in needs.model else "abilities"
+        differentiates = bool(needs.model & (Can.ONE_HOTS | Can.EMBED))
+        what = "gradients" if differentiates else "abilities"
         return Unmet("model", f"needs {what} and {model.name} gives none")
     if needs.continuations and vocab**horizon > ENUMERABLE_CONTINUATIONS:
         return Unmet("continuations", f"{vocab}**{horizon} continuations are too many to enumerate")

@@ -136,7 +136,7 @@ class Adapted(Model):
         for attribute in ("prior", "max_length", "can", "device", *ABILITIES):
             if hasattr(model, attribute):
                 setattr(self, attribute, getattr(model, attribute))
-        self.name = getattr(model, "name", name)
+        self.name, self.made_of = getattr(model, "name", name), type(model).__qualname__
         self._fingerprint: str | None = getattr(model, "fingerprint", fingerprint)
         takes = inspect.signature(model.start).parameters
         self._takes_capacity = len(takes) > 1
@@ -167,6 +167,7 @@ def from_file(text: str, device: str = "cpu") -> Model:
     content = Path(path).read_bytes() + attribute.encode()
     fingerprint = hashlib.sha256(content).hexdigest()
     if isinstance(given, Model):
+        given.made_of = fingerprint
         return given
     if hasattr(given, "advance"):
         return Adapted(given, text, fingerprint)

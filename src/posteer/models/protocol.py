@@ -55,7 +55,7 @@ class Model:
     `family` is what its latents are believed to be, `prior` their law, `context` what it has read
     before any prompt; None and empty where nothing is known. `max_length` is the most tokens a
     history may have, None if any number. Banks know a model by its `fingerprint`: equal for models
-    that compute the same, and for them only.
+    that compute the same, and for them only. `made_of` tells apart what else is called the same.
     """
 
     name: str = "model"
@@ -67,11 +67,12 @@ class Model:
     context: tuple[int, ...] = ()
     device: torch.device = torch.device("cpu")
     narrow_cache: bool = False
+    made_of: str = ""
 
     @property
     def fingerprint(self) -> str:
-        facts = f"{type(self).__qualname__} {self.name} {self.vocab_size} {self.order}"
-        return hashlib.sha256(facts.encode()).hexdigest()
+        kind, known = type(self).__qualname__, f"{self.vocab_size} {self.order} {self.made_of}"
+        return hashlib.sha256(f"{kind} {self.name} {known}".encode()).hexdigest()
 
     @property
     def order(self) -> int:

@@ -65,10 +65,10 @@ def test_large_vocabularies_write_tokens_with_dots(gram):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("start=0", "cannot read 'start=0', expected such as first=0;last=1"),
-        ("first", "cannot read 'first'"),
-        ("first=2", "token 2: expected 0 to 1"),
-        ("first=a", "'a' is not a row of tokens"),
+        ("start=0", "allowed prompts: 'start=0': expected such as first=0;last=1"),
+        ("first", "'first': expected a condition such as first=0"),
+        ("first=2", "'first=2' has the symbol '2': expected symbols 0 to 1"),
+        ("first=a", "'first=a' has the symbol 'a': expected symbols 0 to 1"),
         ("first=0;first=1", "'first' is given twice"),
         ("first=0,1", "expected one row of tokens"),
         ("first<=0", "only counts are compared"),
@@ -79,7 +79,7 @@ def test_large_vocabularies_write_tokens_with_dots(gram):
         ("count(1)<=2;count(1)>=3", "at least 3 and at most 2 cannot both hold"),
         ("position(0)=1", "positions count from 1"),
         ("position(2)=11", "expected tokens"),
-        ("ban=11,", "'' is not a row of tokens"),
+        ("ban=11,", "the row of tokens in allowed prompts 'ban=11,' is empty"),
     ],
 )
 def test_bad_conditions_are_refused(text, complaint):

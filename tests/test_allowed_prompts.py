@@ -6,6 +6,7 @@ import pytest
 import torch
 from examples import bank_estimate
 from oracles import CONDITIONS, says
+from posing import posed
 
 from posteer.api.elicit import elicit
 from posteer.core.errors import InputError
@@ -13,7 +14,6 @@ from posteer.evaluation import expected_utility, landscape
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.utilities import open_goal
 from posteer.methods.direct.coordinate import exchanges
-from posing import posed
 from posteer.methods.registry import open_method
 from posteer.models import FunctionModel, Metered, condition, open_model
 from posteer.tokens import drawing
@@ -35,9 +35,9 @@ CONTEXTS = ["", "1", "10011"]
 
 def brute_force(model, utility, length, text, context, horizon=4):
     opened = condition(open_model(model), tuple(map(int, context)))
-    prompts = all_sequences(opened.family.space.vocab_size, length)
+    prompts = all_sequences(opened.vocab_size, length)
     prompts = torch.tensor([prompt for prompt in prompts.tolist() if says(text, prompt)])
-    goal = open_goal(utility, opened.family.space)
+    goal = open_goal(utility, opened)
     return prompts, expected_utility(opened, goal, prompts, horizon).expected_utility
 
 
@@ -48,11 +48,11 @@ def test_landscapes_are_of_allowed_prompts(model, utility, length, text, context
     prompts, values = brute_force(model, utility, length, text, context)
     tokens = tuple(map(int, context))
     base = open_model(model)
-    vocab, order = base.space.vocab_size, base.space.order
+    vocab, order = base.vocab_size, base.order
     blind = FunctionModel(
         lambda tokens: base.log_predictive(tokens)[:, -1].exp(), vocab_size=vocab, order=order
     )
-    allowed, goal = parse_allowed(text, vocab), open_goal(utility, base.space)
+    allowed, goal = parse_allowed(text, vocab), open_goal(utility, base)
     for one in (base, blind):
         field = landscape(condition(one, tokens), goal, length, 4, allowed=allowed)
         assert field.n_prompts == len(prompts)
@@ -101,8 +101,8 @@ def test_every_method_answers_allowed_prompts_alone(model, utility, length, text
 def test_classes_are_the_best_allowed_for_their_bank(model, utility, length, text, context, search):
     tokens = tuple(map(int, context))
     metered = Metered(condition(open_model(model), tokens))
-    goal = open_goal(utility, metered.family.space)
-    allowed = parse_allowed(text, metered.family.space.vocab_size)
+    goal = open_goal(utility, metered)
+    allowed = parse_allowed(text, metered.vocab_size)
     problem = posed(metered, goal, length, 4, 0, allowed=allowed)
     (answer,) = open_method(f"classes-analytic(samples=200,estimator=importance{search})").solve(
         [problem]
@@ -159,8 +159,11 @@ def test_searches_on_a_network(method, utility):
 
 @pytest.mark.parametrize("method", ["simplex-pt", "real-pt", "soft-pt"])
 def test_soft_prefixes_refuse_by_name(method):
-    with pytest.raises(InputError, match=f"{method} cannot honour allowed prompts: use gcg"):
+    with pytest.raises(InputError, match=f"{method}: cannot honour allowed prompts: use ") as told:
         elicit("urn", "dyck", length=4, method=method, allowed="first=0")
+    advised = str(told.value).partition(": use ")[2].split(", ")
+    assert {"gcg", "coordinate", "classes"} <= set(advised)
+    assert not any(name.endswith("-pt") for name in advised)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +172,10 @@ def test_soft_prefixes_refuse_by_name(method):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("first=7", "token 7"),
+        ("first=7", "'first=7' has the symbol '7'"),
         ("count(1)>=4;ban=11", "no allowed prompt of 5 tokens"),
         ("first=1111111", "the prompt has 5 tokens"),
-        ("nonsense", "cannot read 'nonsense'"),
+        ("nonsense", "'nonsense': expected a condition"),
     ],
 )
 def test_what_nothing_satisfies_is_refused(method, text, complaint):

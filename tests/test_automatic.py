@@ -4,8 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import bank_seeds
+import beyond
 import pytest
 import torch
+from posing import posed
 
 from posteer.api.elicit import elicit
 from posteer.banks import DrawPlan, draw_analytic, draw_bank
@@ -13,31 +16,22 @@ from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility
 from posteer.families.markov.fit.goodness import Misfit
 from posteer.families.registry import open_process
-from posteer.goals.utilities import open_goal
 from posteer.goals.utilities import open_utility
-from posteer.methods.auto import choose_method
-from posing import posed
+from posteer.methods.answers import Asked, Because, Choice, EstimatorChoice, Reason, Verification
+from posteer.methods.auto import choose
 from posteer.methods.registry import open_method
-from posteer.methods.scorers import Estimators
+from posteer.methods.scorers.choice import Estimators
 from posteer.methods.scorers.posterior import FoldedPrompts
 from posteer.methods.verify import verify
 from posteer.models import FunctionModel, Metered, open_model
 from posteer.paper.cells import Cells
 from posteer.sweeps.results import read_rows
-from posteer.tokens.conditions import open_allowed
 from posteer.tokens.contexts import all_sequences, count_transitions
-from studies import bank_seeds, beyond
+from posteer.views.sentences import choice_text, estimator_text, verified_text
 
 RECORDS = Path(__file__).parent.parent / "docs" / "records"
 
-
-LONG = {"length": 20}
-
-
-def chosen(model, goal, **more):
-    metered = Metered(model if not isinstance(model, str) else open_model(model))
-    goals = [open_goal(goal, metered.family.space)]
-    return choose_method(metered, goals, more.pop("length", 6), more.pop("horizon", 4), **more)
+FORWARD, LONG = "forward-xent(sym-0.1)", {"length": 20}
 
 
 def fair(max_length=None):
@@ -46,25 +40,60 @@ def fair(max_length=None):
     return model
 
 
+def mine():
+    return draw_analytic(open_process("urn"), 10, 0)
+
+
+def ones(continuation):
+    return float(sum(continuation))
+
+
 @pytest.mark.parametrize(
-    ("model", "goal", "more", "method", "reason"),
+    ("model", "goal", "more", "method", "because", "words"),
     [
-        ("exact:urn", "dyck", {}, "classes-analytic", "known prior"),
-        ("urn", "dyck", {}, "classes", "latents it ships with"),
-        ("exact:urn", "dyck", {"bank": "mine"}, "classes", "the bank given"),
-        ("urn", "forward-xent(sym-0.1)", {}, "exhaustive", "and there are 64 prompts"),
-        ("urn", "forward-xent(sym-0.1)", LONG, "gcg", "no expected utility, with gradients"),
-        ("exact:urn", "forward-xent(sym-0.1)", LONG, "coordinate", "without gradients"),
-        (fair(), "dyck", {}, "classes", "by rolling it out (9,995,000 model tokens, once)"),
-        (fair(), "dyck", {"budget": 1000}, "coordinate", "1,000 model tokens do not pay"),
-        (fair(100), "dyck", {}, "classes(rollout-length=101)", "rolling it out (500,000 model"),
-        (fair(40), "dyck", LONG, "coordinate", "40 tokens are left for it to read, too few"),
+        ("exact:urn", "dyck", {}, "classes-analytic", "prior-known", "known prior"),
+        ("urn", "dyck", {}, "classes", "bank-shipped", "latents it ships with"),
+        ("exact:urn", "dyck", {"bank": mine()}, "classes", "bank-given", "the bank given"),
+        (
+            *("urn", FORWARD, {}, "exhaustive", "no-expected-utility few-prompts"),
+            f"{FORWARD} is no expected utility; there are 64 prompts",
+        ),
+        (
+            *("urn", FORWARD, LONG, "gcg", "no-expected-utility gradients"),
+            "no expected utility; it gives gradients",
+        ),
+        (
+            *("exact:urn", FORWARD, LONG, "coordinate", "no-expected-utility no-gradients"),
+            "it gives no gradients",
+        ),
+        (
+            *(fair(), "dyck", {}, "classes", "rolled-out"),
+            "by rolling it out (9,995,000 model tokens, once)",
+        ),
+        (
+            *(fair(), "dyck", {"max_model_tokens": 1000}, "coordinate"),
+            *("bank-too-dear no-gradients", "1,000 model tokens do not pay for a bank (9,995,000)"),
+        ),
+        (
+            *(fair(100), "dyck", {}, "classes(rollout-length=101)", "rolled-out"),
+            "rolling it out (500,000 model",
+        ),
+        (
+            *(fair(40), "dyck", LONG, "coordinate", "few-tokens-left no-gradients"),
+            "40 tokens are left for it to read, too few",
+        ),
+        (
+            *("exact:urn", ones, {"horizon": 13}, "ppt-analytic", "no-exact-mean prior-known"),
+            "ones has no exact mean at horizon 13; latents from its known prior",
+        ),
     ],
 )
-def test_what_is_chosen_and_why(model, goal, more, method, reason):
-    name, because = chosen(model, goal, **more)
-    assert name == method
-    assert reason in because
+def test_what_is_chosen_and_why(model, goal, more, method, because, words):
+    found = choose([posed(model, goal, **{"length": 6, **more})])
+    assert found.method == method
+    assert [reason.because for reason in found.reasons] == because.split()
+    assert choice_text(found).startswith(f"{method}: ")
+    assert words in choice_text(found)
 
 
 def test_a_model_that_reads_little_is_rolled_out_as_far_as_it_goes():
@@ -82,12 +111,16 @@ def test_a_model_that_reads_little_is_rolled_out_as_far_as_it_goes():
 def test_the_choice_is_in_the_record():
     found = elicit("exact:urn", "dyck", length=6)
     assert found.method == "auto"
-    assert found.choice == (
+    reasons = (Reason(Because.PRIOR_KNOWN), Reason(Because.ALL_TRIED))
+    assert found.choice == Choice("classes-analytic", reasons)
+    assert choice_text(found.choice) == (
         "classes-analytic: latents from its known prior; few enough classes to try all"
     )
-    assert found.estimator.startswith(("conjugate: k-hat", "importance: k-hat"))
+    assert not found.estimator.asked and found.estimator.fits
+    assert estimator_text(found.estimator).startswith(("conjugate: k-hat", "importance: k-hat"))
     named = elicit("exact:urn", "dyck", length=6, method="classes-analytic(estimator=psis)")
-    assert named.choice is None and named.estimator == "psis: as asked"
+    assert named.choice is None and named.estimator == EstimatorChoice("psis", asked=True)
+    assert estimator_text(named.estimator) == "psis: as asked"
 
 
 def test_the_model_has_the_last_word():
@@ -95,9 +128,8 @@ def test_the_model_has_the_last_word():
     is paid for once."""
     model = open_model("urn")
     found = elicit(model, "frequency(0.3)", length=6, verify=8)
-    goal = open_utility("frequency(0.3)", model.family.space)
-    metered = Metered(model)
-    problem = posed(metered, goal, 6, 4, 0)
+    goal = open_utility("frequency(0.3)", model)
+    problem = posed(model, goal, 6, verify=8)
     (answer,) = open_method("classes").solve([problem])
     values = expected_utility(model, goal, answer.candidates[:8], 4).expected_utility
     own = values[answer.candidates[:8].tolist().index(found.prompt)]
@@ -106,20 +138,26 @@ def test_the_model_has_the_last_word():
     prefixes = {tuple(p[:n]) for p in answer.candidates[:8].tolist() for n in range(1, 7)}
     tokens = len(prefixes) + 8 * 14
     assert found.cost["forward_tokens"] == tokens < 8 * (6 + 14)
-    assert found.verified.startswith("best of 8 on the model itself")
-    assert found.verified.endswith(f"{tokens} model tokens")
-    alone = verify(problem, replace(answer, candidates=answer.candidates[-1:]), 8)
-    assert alone.verified == "no: the method has one candidate"
+    place = answer.candidates[:8].tolist().index(found.prompt) + 1
+    assert found.verified == Verification(Asked.RANKED, 8, place, tokens, 0.0)
+    assert verified_text(found.verified).startswith("best of 8 on the model itself: ")
+    assert verified_text(found.verified).endswith(f"{tokens} model tokens")
+    alone = verify(problem, replace(answer, candidates=answer.candidates[-1:]))
+    assert alone.verified == Verification(Asked.ONE_CANDIDATE)
+    assert verified_text(alone.verified) == "no: the method has one candidate"
     assert torch.equal(alone.prompt, answer.prompt)
 
 
 def test_verify_asks_for_as_many_as_it_is_told_and_the_budget_pays():
     many = elicit("exact:urn", "dyck", length=8, verify=30)
-    assert many.verified.startswith("best of 30 on the model itself")
+    assert (many.verified.outcome, many.verified.compared) == (Asked.RANKED, 30)
+    assert verified_text(many.verified).startswith("best of 30 on the model itself")
     few = elicit("exact:urn", "dyck", length=8, verify=30, max_model_tokens=3 * (8 + 14))
-    assert few.verified.startswith("best of 3 on") and few.cost["forward_tokens"] <= 66
+    assert few.verified.compared == 3 and few.cost["forward_tokens"] <= 66
+    assert few.verified.tokens == few.cost["forward_tokens"]
     none = elicit("exact:urn", "dyck", length=8, verify=30, max_model_tokens=40)
-    assert none.verified == "no: the budget does not pay for two candidates"
+    assert none.verified == Verification(Asked.NO_BUDGET)
+    assert verified_text(none.verified) == "no: the budget does not pay for two candidates"
     assert none.cost["forward_tokens"] == 0
     with pytest.raises(InputError, match="verify -1: expected at least 0"):
         elicit("exact:urn", "dyck", length=5, verify=-1)
@@ -127,14 +165,15 @@ def test_verify_asks_for_as_many_as_it_is_told_and_the_budget_pays():
 
 def test_verify_past_enumeration_samples_and_says_so():
     found = elicit("exact:urn", "dyck", length=5, horizon=18, verify=2)
-    assert "by sampling: " in found.verified and not found.exact
+    assert found.verified.standard_error > 0 and not found.exact
+    assert "by sampling: " in verified_text(found.verified)
 
 
 def test_the_search_by_smc_is_no_certificate():
     found = elicit(
         "exact:urn", "dyck", length=5, method="classes-analytic(samples=300,estimator=smc)"
     )
-    assert found.certificate is None and found.estimator.startswith("smc")
+    assert found.certificate is None and found.estimator.name == "smc"
 
 
 def test_prompts_too_long_for_a_model_are_refused_before_any_work():
@@ -145,30 +184,24 @@ def test_prompts_too_long_for_a_model_are_refused_before_any_work():
 def test_candidates_are_near_classes_then_their_other_prompts_then_farther_classes():
     """A coin's classes are far apart, and the best one holds prompts enough to fill the list."""
     model = open_model("exact:beta-bernoulli")
-    goal = open_utility("frequency(0.4)", model.family.space)
-    problem = posed(Metered(model), goal, 6, 4, 0)
-    (answer,) = open_method("classes-analytic").solve([problem])
+    (answer,) = open_method("classes-analytic").solve([posed(model, "frequency(0.4)", 6)])
     assert answer.candidates.sum(-1).tolist() == [int(answer.prompt.sum())] * 7
     assert len(answer.candidates.unique(dim=0)) == 7, "as many as there are classes"
-    (answer,) = open_method("classes-analytic").solve(
-        [replace(problem, utility=open_utility("frequency(0.0)", model.family.space))]
-    )
+    (answer,) = open_method("classes-analytic").solve([posed(model, "frequency(0.0)", 6)])
     assert answer.candidates.sum(-1).tolist() == list(range(7)), "000000 is alone in its class"
-    bounded = replace(problem, allowed=open_allowed("first=1;ban=00", 2))
+    bounded = posed(model, "frequency(0.4)", 6, allowed="first=1;ban=00")
     (answer,) = open_method("classes-analytic").solve([bounded])
     assert bool(bounded.allowed.allows(answer.candidates).all())
 
 
 def test_verify_is_a_setting_of_auto_for_sweeps_and_refused_if_negative():
     found = elicit("exact:urn", "dyck", length=5, method="auto(verify=3)")
-    assert found.verified.startswith("best of 3")
+    assert found.verified.compared == 3
     assert 5 + 3 * 14 < found.cost["forward_tokens"] <= 3 * (5 + 14)
     with pytest.raises(InputError, match="verify -1"):
         elicit("exact:urn", "dyck", length=5, method="auto(verify=-1)")
-    assert (
-        elicit("exact:urn", "dyck", length=5, method="coordinate", verify=3).verified
-        == "no: the method has one candidate"
-    )
+    one = elicit("exact:urn", "dyck", length=5, method="coordinate", verify=3)
+    assert one.verified == Verification(Asked.ONE_CANDIDATE)
 
 
 def probes(space, length=8):
@@ -181,7 +214,8 @@ def test_the_estimator_is_chosen_by_trust_then_by_precision():
     bank = draw_analytic(process, 2000, 0)
     goal = open_utility("dyck", process.space)
     fitted = Estimators(bank).choose(goal, probes(process.space), 4)
-    assert fitted.name == "conjugate" and "misfit" in fitted.reason
+    assert fitted.name == "conjugate" and fitted.fits and fitted.relative_error < 1
+    assert f"misfit {fitted.misfit:.1f}" in estimator_text(fitted)
     wide = open_process("markov(vocab=4,order=1)")
     few = draw_analytic(wide, 500, 0)
     prompts = all_sequences(4, 5)[::41].repeat(1, 8)
@@ -189,7 +223,8 @@ def test_the_estimator_is_chosen_by_trust_then_by_precision():
         wide.space, count_transitions(wide.space, prompts), wide.space.suffix(prompts)
     )
     collapsed = Estimators(few).choose(open_utility("dyck", wide.space), long, 4)
-    assert collapsed.name == "conjugate" and "trusted in 0%" in collapsed.reason
+    assert collapsed.name == "conjugate" and collapsed.trusted == 0
+    assert "trusted in 0%" in estimator_text(collapsed)
 
 
 def test_a_fit_that_misses_is_not_used():
@@ -202,9 +237,10 @@ def test_a_fit_that_misses_is_not_used():
         prompts = all_sequences(2, 8)[::17].repeat(1, length // 8)
         counts, last = count_transitions(process.space, prompts), process.space.suffix(prompts)
         found = estimators.choose(goal, FoldedPrompts(process.space, counts, last), 4)
-        assert found.name == name and "the fit is not (misfit 5.0)" in found.reason
+        assert (found.name, found.fits, found.misfit) == (name, False, 5.0)
+        assert "the fit is not (misfit 5.0)" in estimator_text(found)
     coins = Estimators(draw_analytic(open_process("coins(0.2,0.7)"), 500, 0))
-    assert coins.misfit.good and len(coins.conjugate.mixture.concentration) == 2
+    assert coins.misfit.good and len(coins.fit.mixture.concentration) == 2
 
 
 def test_auto_on_the_papers_cells_is_behind_none_of_the_five():

@@ -1,18 +1,21 @@
 """The search over classes against every prompt, and local search against all classes."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 from oracles import is_dyck, says
+from posing import posed
 
 from posteer.api.elicit import elicit, elicit_many
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
 from posteer.evaluation import estimate_from_bank
 from posteer.families.markov.prompt_classes import ClassProblem
+from posteer.families.markov.urns import UrnMeans
 from posteer.goals.utilities import open_utility
+from posteer.methods.answers import Certificate, StopReason
 from posteer.methods.classes.candidates import candidates_of
 from posteer.methods.classes.method import ClassSearch
 from posteer.methods.climbing.search import (
@@ -23,12 +26,12 @@ from posteer.methods.climbing.search import (
     search_classes,
     spread_prompts,
 )
-from posing import posed
 from posteer.methods.registry import open_method
 from posteer.methods.scorers.protocol import BankScorer, HardScores
 from posteer.models import Metered, open_model
 from posteer.tokens.conditions import AllowedPrompts, parse_allowed
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
+from posteer.views.sentences import certificate_text
 
 CASES = [
     # model, utility, length
@@ -46,7 +49,7 @@ CASES = [
 
 def setup(model, utility, length, samples=400, seed=0, allowed=None):
     metered = Metered(open_model(model))
-    goal = open_utility(utility, metered.family.space)
+    goal = open_utility(utility, metered)
     bank = draw_analytic(metered.prior, samples, seed)
     return metered, goal, bank, posed(metered, goal, length, 4, seed, allowed=allowed)
 
@@ -59,7 +62,7 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
     (answer,) = open_method(f"classes-analytic(samples=400,estimator=importance{search})").solve(
         [problem]
     )
-    prompts = all_sequences(metered.family.space.vocab_size, length)
+    prompts = all_sequences(metered.vocab_size, length)
     values = estimate_from_bank(bank, goal, prompts, 4)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)
     own = estimate_from_bank(bank, goal, answer.prompt[None], 4)
@@ -77,7 +80,7 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
     keys = torch.cat(
         [
             count_transitions(metered.family.space, prompts).long().flatten(1),
-            ContextSpace(metered.family.space.vocab_size, order).suffix(prompts)[:, None],
+            ContextSpace(metered.vocab_size, order).suffix(prompts)[:, None],
         ],
         -1,
     )
@@ -90,7 +93,9 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
         assert len(answer.candidates) == min(10, len(best))
         for value in found.tolist():
             assert min(abs(value - other) for other in expected) < 1e-12
-        assert f"all {len(best):,} classes" in answer.certificate
+        error = answer.surrogate_standard_error
+        assert answer.certificate == Certificate("classes", len(best), "importance", error)
+        assert f"all {len(best):,} classes" in certificate_text(answer.certificate)
 
 
 @pytest.mark.slow
@@ -110,15 +115,14 @@ def test_local_search_finds_the_enumerated_optimum_at_length_fifty():
 
 def test_the_climb_needs_no_ascent_to_find_the_optimum():
     """From random prompts alone, the scorer being any callable: here the exact J of the urn."""
-    from past_binary import ExactScorer
-
     model = open_model("exact:urn")
-    utility = open_utility("dyck", model.family.space)
+    means = UrnMeans(open_utility("dyck", model), model.family.space, 4)
     asked = []
 
     def scorer(counts, first, last):
         asked.append(len(counts))
-        return ExactScorer.of(model, posed(Metered(model), utility, 50, 4, 0))(counts, first, last)
+        value = means((model.prior.concentration + counts)[:, None], last)[:, 0]
+        return HardScores.of("exact", value, torch.zeros_like(value))
 
     problem = ClassProblem(model.family.space, 50)
     found = search_classes(problem, scorer, SearchSettings(limit=0, keep=3))
@@ -133,9 +137,11 @@ def test_the_climb_needs_no_ascent_to_find_the_optimum():
 def test_dyck_at_length_fifty_is_solved_where_ppt_is_not():
     found = elicit("exact:urn", "dyck", length=50, method="classes-analytic")
     assert found.expected_utility >= 0.92
-    assert found.certificate.startswith("optimal over all 2,452 classes for this bank")
+    assert (found.certificate.scope, found.certificate.count) == ("classes", 2452)
+    words = certificate_text(found.certificate)
+    assert words.startswith("optimal over all 2,452 classes for this bank")
     assert found.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 0}
-    assert found.to_json()["certificate"] == found.certificate
+    assert found.to_json()["certificate"] == asdict(found.certificate)
     assert abs(found.surrogate - found.expected_utility) < 4 * found.surrogate_standard_error
 
 
@@ -150,7 +156,7 @@ def test_shipped_and_given_banks_are_searched():
     own = elicit("exact:urn", "dyck", length=6, method="classes", bank=bank)
     assert own.cost["bank_tokens"] == 200 * 59
     assert own.held_out_surrogate is None
-    with pytest.raises(InputError, match="uses no bank: use ppt, ppt-rb or classes"):
+    with pytest.raises(InputError, match=r"uses no bank: use auto, classes, ppt, ppt-rb$"):
         elicit("exact:urn", "dyck", length=6, method="classes-analytic", bank=bank)
 
 
@@ -179,31 +185,32 @@ ALLOWED = [
 @pytest.mark.parametrize("search", ["", ",limit=0,steps=40"])
 @pytest.mark.parametrize(("model", "utility", "length", "text"), ALLOWED)
 def test_the_best_allowed_prompt(model, utility, length, text, search):
-    allowed = parse_allowed(text, open_model(model).space.vocab_size)
+    allowed = parse_allowed(text, open_model(model).vocab_size)
     metered, goal, bank, problem = setup(model, utility, length, allowed=allowed)
     method = f"classes-analytic(samples=400,estimator=importance{search})"
     (answer,) = open_method(method).solve([problem])
-    prompts = all_sequences(metered.family.space.vocab_size, length)
+    prompts = all_sequences(metered.vocab_size, length)
     kept = torch.tensor([says(text, prompt) for prompt in prompts.tolist()])
     best = estimate_from_bank(bank, goal, prompts[kept], 4).max()
     assert answer.surrogate == pytest.approx(float(best), abs=1e-12)
     for candidate in answer.candidates.tolist():
         assert says(text, candidate)
     if not search:
-        assert "allowed prompts for this bank" in answer.certificate
+        assert answer.certificate.scope in ("classes of allowed prompts", "allowed prompts")
+        assert "allowed prompts for this bank" in certificate_text(answer.certificate)
 
 
 def test_a_predicate_is_honoured_at_a_length_no_one_can_enumerate():
     """Palindromes of 24 tokens: found by changing tokens, since counts do not show them."""
     mirror = AllowedPrompts(vocab_size=2, predicate=lambda prompt: prompt == prompt[::-1])
-    _, _, _, problem = setup("exact:urn", "dyck", 24, allowed=mirror)
+    *_, problem = setup("exact:urn", "dyck", 24, allowed=mirror)
     with pytest.raises(InputError, match="no allowed prompt of 24 tokens was found"):
         ClassSearch(analytic=True, search=SearchSettings(restarts=1)).solve([problem])
     often = AllowedPrompts(vocab_size=2, predicate=lambda prompt: sum(prompt) % 3 == 0)
     method = ClassSearch(analytic=True)
-    (answer,) = method.solve([replace(problem, allowed=often)])
+    (answer,) = method.solve([posed("exact:urn", "dyck", 24, allowed=often)])
     assert int(answer.prompt.sum()) % 3 == 0
-    free = open_method("classes-analytic").solve([replace(problem, allowed=None)])[0]
+    (free,) = open_method("classes-analytic").solve([posed("exact:urn", "dyck", 24)])
     assert free.surrogate - 0.2 < answer.surrogate <= free.surrogate
 
 
@@ -297,7 +304,7 @@ def test_the_experiment_prints_its_tables(method, capsys):
 
 @pytest.mark.parametrize("what", ["banks", "optima"])
 def test_the_experiment_on_climbing_prints_its_tables(what, capsys, monkeypatch):
-    from studies import class_climb
+    import class_climb
 
     monkeypatch.setattr(class_climb, "PAST_BINARY", [("vocab=2,order=1", 8)])
     monkeypatch.setattr(class_climb, "ENUMERABLE", [("vocab=2,order=1", 8)])
@@ -309,13 +316,13 @@ def test_the_experiment_on_climbing_prints_its_tables(what, capsys, monkeypatch)
 
 def test_candidates_take_turns_among_classes_that_errors_cannot_tell_apart():
     model = Metered(open_model("exact:beta-bernoulli"))
-    problem = posed(model, open_utility("frequency(0.3)", model.family.space), 5, 4, 0)
+    problem = ClassProblem(model.family.space, 5)
     prompts = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     value = torch.tensor([1.0, 0.98, 0.2, 0.1], dtype=torch.float64)
     scores = HardScores.of("test", value, torch.full_like(value, 0.01))
     nothing = torch.zeros(4, 1, 2, dtype=torch.long)
     last = torch.zeros(4, dtype=torch.long)
-    found = BestClasses(prompts, nothing, last, scores, None, "", 4, [])
+    found = BestClasses(prompts, nothing, last, scores, StopReason.ALL_CLASSES, 4, [])
     chosen = ["".join(map(str, row)) for row in candidates_of(problem, found).tolist()]
     assert chosen == ["00011", "00010", "00110", "00001"]
     apart = replace(found, scores=HardScores.of("test", value, torch.full_like(value, 0.001)))

@@ -6,17 +6,18 @@ import pytest
 import torch
 from examples import bank_estimate
 from oracles import context_number, dirichlet_sequence_probability, is_dyck, log_target, sequences
+from posing import posed
 
 import posteer
 from posteer.api.elicit import elicit
 from posteer.api.evaluate import evaluate
 from posteer.banks import draw_analytic
+from posteer.banks.reweighed import effective_latents
 from posteer.core.errors import InputError
 from posteer.evaluation import continuation_laws, expected_utility, landscape
 from posteer.families.markov.prompt_classes import ClassProblem
-from posteer.goals.utilities import open_utility
-from posteer.methods.latent_source import effective_latents
-from posing import posed
+from posteer.goals.objectives import objective_of
+from posteer.goals.utilities import open_goal, open_utility
 from posteer.methods.registry import open_method
 from posteer.models import ExactModel, FunctionModel, Metered, condition, open_model
 from posteer.tokens.contexts import ContextSpace, all_sequences
@@ -66,7 +67,7 @@ def test_every_prompt_after_a_context_is_worth_what_exact_bayes_says(
     horizon = 4 if utility == "dyck" else 3
     base = open_model(markov(order))
     model = condition(base, tuple(map(int, context)))
-    goal = open_utility(utility, base.space)
+    goal = open_utility(utility, base)
     prompts = all_sequences(2, length)
     found = expected_utility(model, goal, prompts, horizon).expected_utility
     expected = [plain(order, utility, utility_order, context, p, horizon) for p in prompts.tolist()]
@@ -131,7 +132,7 @@ def test_class_search_finds_the_best_of_all_prompts_after_the_context(
 ):
     tokens = tuple(map(int, context))
     model = Metered(condition(open_model(markov(order)), tokens))
-    goal = open_utility(utility, model.family.space)
+    goal = open_utility(utility, model)
     problem = posed(model, goal, length, 4, 0)
     (answer,) = open_method(f"classes-analytic(samples=300,estimator=importance{search})").solve(
         [problem]
@@ -154,7 +155,7 @@ def test_surrogates_and_snapped_prompts_after_a_context(
     prompt is the bank's estimate of it."""
     tokens = tuple(map(int, context))
     model = Metered(condition(open_model(markov(order)), tokens))
-    goal = open_utility(utility, model.family.space)
+    goal = open_utility(utility, model)
     problem = posed(model, goal, length, 4, 0)
     method = open_method(f"ppt-rb-analytic(samples=200,steps=25,tilt={tilt})")
     (solution,) = method.optimise([problem])
@@ -163,7 +164,7 @@ def test_surrogates_and_snapped_prompts_after_a_context(
     own = bank_estimate(model.prior, tokens, goal, utility_order, prompt[None], 4, 200)
     assert value == pytest.approx(float(own), abs=1e-12)
     # by definition: every prompt of the kernel with its probability
-    space, kernel = solution.space, solution.ascent.prompt
+    space, kernel = solution.lifted.space, solution.ascent.prompt
     bank = draw_analytic(model.prior, 200, 0)
     log_w = torch.zeros(200).double()
     linear = torch.zeros(200).double()
@@ -201,7 +202,7 @@ def test_direct_searches_on_a_network_read_the_context(utility):
     tokens = [int(token) for token in context]
     prompts = all_sequences(2, 4)
     whole = torch.cat([torch.tensor(tokens).expand(16, -1), prompts], 1)
-    model = condition(base, tokens)
+    model = condition(base, tuple(tokens))
     laws = continuation_laws(model, prompts, 4)
     assert torch.allclose(laws, continuation_laws(base, whole, 4), atol=1e-6)
     read = model.log_predictive(prompts)
@@ -210,9 +211,7 @@ def test_direct_searches_on_a_network_read_the_context(utility):
     for token in prompts.unbind(-1):
         law, state = model.advance(state, token)
     assert torch.allclose(law, model.log_predictive(prompts)[:, -1], atol=1e-5)
-    from posteer.goals.objectives import objective_of, open_goal
-
-    goal = open_goal(utility, base.space)
+    goal = open_goal(utility, base)
     last = ContextSpace(2, goal.order).suffix(whole)
     values = objective_of(goal, 2, 4).of_laws(continuation_laws(base, whole, 4), last)
     optimum = float(values.max())
@@ -232,7 +231,7 @@ def test_direct_searches_on_a_network_read_the_context(utility):
 
 
 def test_gradients_are_in_the_prompt_and_those_of_the_whole_history():
-    base, tokens = network(), [0, 1, 1]
+    base, tokens = network(), (0, 1, 1)
     model = condition(base, tokens)
     rows = torch.nn.functional.one_hot(torch.tensor([[1, 0, 0, 1]]), 2).float().requires_grad_()
     read = torch.nn.functional.one_hot(torch.tensor([tokens]), 2).float()
@@ -257,7 +256,7 @@ def test_a_short_context_weighs_the_shipped_bank_and_a_long_one_draws():
     assert found.cost["bank_tokens"] == shipped.tokens
     assert found.held_out_surrogate is not None
     whole = torch.tensor([[*context, *found.prompt]])
-    goal = open_utility("dyck", base.space)
+    goal = open_utility("dyck", base)
     expected = posteer.estimate_from_bank(shipped, goal, whole, 4)
     assert found.surrogate == pytest.approx(float(expected), abs=1e-12)
     snapped = elicit("urn", "dyck", length=6, method="ppt-rb(steps=30)", context=context)

@@ -22,7 +22,7 @@ from posteer.families.markov.fit.expectation_maximisation import (
     initial_mixture,
 )
 from posteer.families.markov.fit.goodness import misfit
-from posteer.methods.scorers import ConjugateFit
+from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.models import Metered
 from posteer.models.exact import ExactModel
 from posteer.tokens.contexts import ContextSpace, count_transitions

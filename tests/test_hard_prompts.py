@@ -7,11 +7,12 @@ import pytest
 import torch
 from examples import random_kernels
 from oracles import context_number, kernel_probability, mean_utility, value_of
+from posing import posed
 
 from posteer.banks import LatentBank, Origin, draw_analytic
+from posteer.families.markov.family import Lifted, MarkovLatents
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
-from posing import posed
 from posteer.methods.scorers.protocol import BankScorer, HardScorer, score_classes
 from posteer.models import Metered, open_model
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
@@ -26,7 +27,10 @@ def test_estimate_error_and_ess_of_every_prompt(vocab, order, length):
     means = utility_of_kernels(open_utility("dyck", space), space, kernels, 4)
     prompts = all_sequences(vocab, length)
     scores = score_classes(
-        kernels, means, count_transitions(space, prompts).long(), space.suffix(prompts)
+        Lifted(space, kernels, None),
+        means,
+        count_transitions(space, prompts).long(),
+        space.suffix(prompts),
     )
     for row, prompt in enumerate(prompts.tolist()):
         weights = [kernel_probability(prompt, k, order, vocab, order) for k in kernels.tolist()]
@@ -47,12 +51,12 @@ def test_estimate_error_and_ess_of_every_prompt(vocab, order, length):
 
 def test_chunks_change_nothing(monkeypatch):
     space = ContextSpace(2, 1)
-    kernels, prompts = random_kernels(space, 50), all_sequences(2, 6)
+    lifted, prompts = Lifted(space, random_kernels(space, 50), None), all_sequences(2, 6)
     means = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
     counts, last = count_transitions(space, prompts).long(), space.suffix(prompts)
-    whole = score_classes(kernels, means, counts, last)
-    monkeypatch.setattr("posteer.methods.scorers.protocol.CHUNK_ELEMENTS", 120)
-    parts = score_classes(kernels, means, counts, last)
+    whole = score_classes(lifted, means, counts, last)
+    monkeypatch.setattr("posteer.methods.scorers.protocol.NUMBERS_AT_ONCE", 120)
+    parts = score_classes(lifted, means, counts, last)
     assert torch.allclose(whole.value, parts.value, rtol=1e-13)
     assert torch.allclose(whole.standard_error, parts.standard_error, rtol=1e-11)
 
@@ -60,27 +64,23 @@ def test_chunks_change_nothing(monkeypatch):
 def test_lifted_latents_and_latents_of_their_own_order_agree():
     """Beta-Bernoulli with a Markov target: counts of order 0, means from contexts of order 1."""
     own = ContextSpace(2, 0)
-    bank = LatentBank(own, random_kernels(own, 20), ORIGIN)
-    lifted = bank.at_order(1)
+    bank = LatentBank(MarkovLatents(own, random_kernels(own, 20)), ORIGIN)
+    lifted = bank.lifted(1)
     utility = open_utility("reverse-xent(dir-4)", own)
     means = utility_of_kernels(utility, lifted.space, lifted.kernels, 4)
     prompts = all_sequences(2, 5)
     last = lifted.space.suffix(prompts)
-    narrow = score_classes(bank.kernels, means, count_transitions(own, prompts).long(), last)
+    narrow = score_classes(bank.lifted(0), means, count_transitions(own, prompts).long(), last)
     wide = score_classes(
-        lifted.kernels,
-        means,
-        count_transitions(lifted.space, prompts).long(),
-        last,
-        prompts[:, 0],
-        lifted.first_likelihood,
+        lifted, means, count_transitions(lifted.space, prompts).long(), last, prompts[:, 0]
     )
     assert torch.allclose(narrow.value, wide.value, rtol=1e-12)
     assert torch.allclose(narrow.ess_fraction, wide.ess_fraction, rtol=1e-10)
 
 
 def test_classes_that_no_latent_can_emit():
-    stays = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).double().repeat(2, 1, 1)
+    kernels = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).double().repeat(2, 1, 1)
+    stays = Lifted(ContextSpace(2, 1), kernels, None)
     counts = torch.tensor([[[3, 0], [0, 0]], [[1, 1], [0, 1]]])
     scores = score_classes(stays, torch.ones(2, 2).double(), counts, torch.tensor([0, 1]))
     assert scores.value.tolist() == [1.0, -math.inf]
@@ -93,12 +93,10 @@ def test_the_standard_error_of_a_difference_over_many_banks():
     The relative error of a standard deviation of 400 draws is 3.5%; the estimate itself varies.
     """
     model = Metered(open_model("exact:urn"))
-    problem = posed(model, open_utility("dyck", model.family.space), 6, 4, 0)
+    problem = posed(model, open_utility("dyck", model), 6, 4, 0)
     prompts = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 1, 1, 1, 0, 1]])
-    counts, last = (
-        count_transitions(model.family.space, prompts).long(),
-        model.family.space.suffix(prompts),
-    )
+    space = model.family.space
+    counts, last = count_transitions(space, prompts).long(), space.suffix(prompts)
     found = []
     for seed in range(400):
         scorer = BankScorer.of(draw_analytic(model.prior, 500, seed), problem)
@@ -117,7 +115,7 @@ def test_latents_are_weighed_once_for_every_order_of_the_tokens():
     kernels = random_kernels(space, 9)
     orders = torch.tensor(list(itertools.permutations([0, 0, 1, 2])))
     scores = score_classes(
-        kernels,
+        Lifted(space, kernels, None),
         torch.rand(9, 1, generator=torch.Generator().manual_seed(1)).double(),
         count_transitions(space, orders).long(),
         torch.zeros(len(orders), dtype=torch.long),

@@ -16,19 +16,20 @@ from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.evaluation import estimate_from_bank, expected_utility
 from posteer.families.markov.fit.densities import PriorDensity
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
-from posteer.families.markov.OLD import sample_sequences
+from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
-from posteer.methods.scorers import (
-    Automatic,
-    ConjugateFit,
-    Estimators,
+from posteer.methods.scorers.choice import Estimators, trusted_weights
+from posteer.methods.scorers.conjugate import ConjugateFit
+from posteer.methods.scorers.importance import ImportanceSampled
+from posteer.methods.scorers.posterior import (
+    FoldedPrompts,
     HardPromptPosterior,
-    ImportanceSampled,
-    TemperedSMC,
+    fold,
     scores_of_prompts,
 )
-from posteer.methods.scorers.posterior import fold
-from posteer.methods.scorers.smc import next_increment
+from posteer.methods.scorers.protocol import score_classes
+from posteer.methods.scorers.registry import SCORERS
+from posteer.methods.scorers.smc import TemperedSMC, next_increment
 from posteer.models import open_model
 from posteer.models.exact import ExactModel
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
@@ -38,8 +39,8 @@ UTILITIES = ("dyck", "frequency(0.3)", "reverse-xent(dir-4)")
 
 
 def walks(process, n, length, seed=1):
-    streams = numpy_stream(seed, "walks"), torch_stream(seed, "walks")
-    return sample_sequences(process, n, length, *streams)[0]
+    latents = process.sample(n, numpy_stream(seed, "walks"))
+    return latents.roll_out(length, torch_stream(seed, "walks"))
 
 
 @cache
@@ -60,7 +61,7 @@ def compared(model, posterior, prompts, horizon, utilities=UTILITIES):
     """Estimate less truth, its standard error, and the scores, over utilities."""
     differences, errors, all_scores = [], [], []
     for text in utilities:
-        utility = open_utility(text, model.family.space)
+        utility = open_utility(text, model)
         truth = expected_utility(model, utility, prompts, horizon).expected_utility
         scores = scores_of_prompts(posterior, model.family.space, utility, prompts, horizon)
         differences.append(scores.value - truth)
@@ -147,22 +148,30 @@ def test_temperatures_keep_half_of_the_particles():
     assert step[4] == 1
 
 
-def test_auto_says_what_it_used_and_is_right():
+def folded(prompts):
+    return FoldedPrompts(SPACE, count_transitions(SPACE, prompts), SPACE.suffix(prompts))
+
+
+def test_weights_are_trusted_where_they_are_right_and_the_fit_past_that():
     """A prior of two modes: plain weights for short prompts, the fit of two for long ones."""
     model, bank = ExactModel(MIXTURE), bank_of(MIXTURE, 4000)
-    auto = Automatic(Estimators(bank))
+    estimators = Estimators(bank)
     short, long = walks(MIXTURE, 4, 5), walks(MIXTURE, 6, 200)
-    difference, error, scores = compared(model, auto, short, 4, UTILITIES[1:])
-    assert set(scores[0].used_names()) == {"importance"}
+    plain, fit = estimators.named("importance"), estimators.named("conjugate")
+    difference, error, scores = compared(model, plain, short, 4, UTILITIES[1:])
+    assert bool(trusted_weights(scores[0], len(bank)).all())
     assert within(difference, error, 15)
-    difference, error, scores = compared(model, auto, long, 4, UTILITIES[1:])
-    assert set(scores[0].used_names()) == {"conjugate"}
+    _, _, scores = compared(model, plain, long, 4, UTILITIES[1:])
     assert bool((scores[0].pareto_k > 0.7).all())
+    assert not bool(trusted_weights(scores[0], len(bank)).any())
+    chosen = estimators.choose(open_utility("dyck", model), folded(long), 4)
+    assert chosen.name == "conjugate" and chosen.trusted == 0 and estimators.misfit.good
+    difference, error, _ = compared(model, fit, long, 4, UTILITIES[1:])
     assert within(difference, error, 15)
 
 
 @pytest.mark.slow
-def test_auto_falls_back_to_smc_where_the_fit_is_poor():
+def test_smc_is_chosen_where_the_fit_is_poor_and_errs_less():
     """One Dirichlet for two modes, and the kernel density that takes its place.
 
     Its smoothing bias is estimated, not averaged away, so the bound on scaled errors is a loose 5
@@ -171,13 +180,17 @@ def test_auto_falls_back_to_smc_where_the_fit_is_poor():
     model, bank = ExactModel(MIXTURE), bank_of(MIXTURE, 4000)
     poor = ConjugateFit(bank, components=1)
     estimators = Estimators(bank)
-    estimators.__dict__["conjugate"] = poor
-    auto = Automatic(estimators)
+    estimators.__dict__["fit"] = poor
     assert not estimators.misfit.good
-    estimators.smc.particles, estimators.smc.sweeps = 100, 1
+    smc = estimators.named("smc")
+    smc.particles, smc.sweeps = 100, 1
     prompts = walks(MIXTURE, 6, 80)
-    difference, error, scores = compared(model, auto, prompts, 3, UTILITIES[1:])
-    assert scores[0].used_names().count("smc") >= 4
+    utility = open_utility("dyck", model)
+    assert estimators.choose(utility, folded(prompts), 3).name == "smc"
+    plain = scores_of_prompts(estimators.named("importance"), SPACE, utility, prompts, 3)
+    prompts = prompts[~trusted_weights(plain, len(bank))]
+    assert len(prompts) >= 4
+    difference, error, _ = compared(model, smc, prompts, 3, UTILITIES[1:])
     assert float((difference / error).square().mean().sqrt()) < 5
     by_fit, fit_error, _ = compared(model, poor, prompts, 3, UTILITIES[1:])
     assert float((by_fit / fit_error).square().mean().sqrt()) > 20
@@ -193,7 +206,7 @@ def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
     monkeypatch.setattr("posteer.families.markov.urns.MOST_CLASSES", 16)
     model, posteriors = setting("exact:urn", 4000)
     share = lambda y: sum(y) / len(y)  # noqa: E731
-    utility = open_utility(share if text == "callable" else text, model.family.space)
+    utility = open_utility(share if text == "callable" else text, model)
     prompts = walks(model.prior, 3, 8)
     urns = posteriors["conjugate"].urn_means(utility, 13)
     assert not urns.possible(model.family.space.suffix(prompts))
@@ -209,27 +222,35 @@ def test_utilities_that_read_further_back_than_the_latents(name):
     """Wide counts fold to the latents' own, the tokens of the first context included."""
     model = open_model(name)
     bank = draw_analytic(model.prior, 500, 0)
-    utility = open_utility("reverse-xent([[.1,.9],[.7,.3],[.4,.6],[.2,.8]])", model.family.space)
+    utility = open_utility("reverse-xent([[.1,.9],[.7,.3],[.4,.6],[.2,.8]])", model)
     wide, prompts = ContextSpace(2, 2), all_sequences(2, 6)
     counts = count_transitions(wide, prompts)
     first, last = wide.encode(prompts[:, :2]), wide.suffix(prompts)
     folded = fold(bank.space, utility, counts, first, last)
     assert torch.equal(folded.counts, count_transitions(bank.space, prompts))
     truth = expected_utility(model, utility, prompts, 3).expected_utility
-    for given in (bank, bank.at_order(2), bank.at_order(3)):
-        sampled = ImportanceSampled(given)
-        assert sampled.bank.space == bank.space
-        value = sampled.scores(utility, counts, first, last, 3).value
-        assert torch.allclose(value, estimate_from_bank(bank, utility, prompts, 3), atol=1e-12)
-        fitted = ConjugateFit(given, components=1).scores(utility, counts.long(), first, last, 3)
-        assert within(fitted.value - truth, fitted.standard_error, 15)
+    sampled = ImportanceSampled(bank)
+    value = sampled.scores(utility, counts, first, last, 3).value
+    assert torch.allclose(value, estimate_from_bank(bank, utility, prompts, 3), atol=1e-12)
+    fitted = ConjugateFit(bank, components=1).scores(utility, counts.long(), first, last, 3)
+    assert within(fitted.value - truth, fitted.standard_error, 15)
+    for order in (2, 3):  # the latents lifted instead of the counts folded
+        lifted, ends = bank.lifted(order), ContextSpace(2, order)
+        own = score_classes(
+            lifted,
+            utility_of_kernels(utility, ends, lifted.kernels, 3),
+            count_transitions(ends, prompts),
+            ends.suffix(prompts),
+            ends.encode(prompts[:, :order]),
+        )
+        assert torch.allclose(own.value, value, atol=1e-12)
     with pytest.raises(InputError, match="at order 2 or above"):
         sampled.scores(utility, count_transitions(bank.space, prompts), first, last, 3)
 
 
 def test_a_prompt_scores_alike_alone_and_in_a_batch():
     model, posteriors = setting("exact:urn", 4000)
-    utility = open_utility("frequency(0.3)", model.family.space)
+    utility = open_utility("frequency(0.3)", model)
     prompts = walks(model.prior, 3, 30)
     for horizon, name in ((4, "importance"), (4, "conjugate"), (17, "conjugate"), (4, "smc")):
         posterior = posteriors[name]
@@ -243,7 +264,7 @@ def test_a_prompt_scores_alike_alone_and_in_a_batch():
 
 def test_thousands_of_prompts_in_parts(monkeypatch):
     model, posteriors = setting("exact:urn", 4000)
-    utility = open_utility("dyck", model.family.space)
+    utility = open_utility("dyck", model)
     prompts = all_sequences(2, 8)
     for name in ("importance", "conjugate"):
         whole = scores_of_prompts(posteriors[name], model.family.space, utility, prompts, 4)
@@ -258,20 +279,16 @@ def test_what_no_latent_can_emit():
     model = open_model("exact:mixture([[1,0],[0.5,0.5]],[[0.8,0.2],[0,1]])")
     bank = draw_analytic(model.prior, 300, 0)
     prompts = torch.tensor([[0, 1, 1, 0], [0, 0, 0, 0]])  # 01 needs the second, 10 the first
-    scores = scores_of_prompts(
-        ImportanceSampled(bank),
-        model.family.space,
-        open_utility("dyck", model.family.space),
-        prompts,
-        4,
-    )
+    dyck = open_utility("dyck", model)
+    scores = scores_of_prompts(ImportanceSampled(bank), model.family.space, dyck, prompts, 4)
     assert scores.value[0] == -torch.inf and scores.ess_fraction[0] == 0
     assert scores.value[1].isfinite()
 
 
 def test_estimators_by_name():
     bank = bank_of(MIXTURE, 100)
-    for name in ("auto", "importance", "psis", "conjugate", "smc"):
+    for name in SCORERS.names():
         assert Estimators(bank).named(name).name == name
+    assert set(SCORERS.names()) >= {"importance", "psis", "conjugate", "smc"}
     with pytest.raises(InputError, match="unknown estimator 'mcmc'"):
         Estimators(bank).named("mcmc")

@@ -246,7 +246,7 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
             bounds[at] = (least, most)
             continue
         grams = [
-            Vocabulary(vocab_size).parse(gram, said, ".")
+            Vocabulary(vocab_size).parse(gram, f"row of tokens in allowed prompts '{what}'", ".")
             for gram in re.split(r"[,|]", condition.value)
         ]
         if kind == "ban":

@@ -5,10 +5,10 @@ from scipy.stats import t as student
 
 from posteer.banks import LatentBank, Origin, draw_analytic
 from posteer.core.randomness import numpy_stream
+from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.tilt import PromptKernel, latents_last
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
@@ -63,7 +63,7 @@ def batch(kernels, n):
 
 def bank_of(process, n, seed=0):
     origin = Origin(source="analytic", model="exact", fingerprint="", process=None, seed=seed)
-    return LatentBank(process.space, process.sample_kernels(n, numpy_stream(seed, "test")), origin)
+    return LatentBank(process.sample(n, numpy_stream(seed, "test")), origin)
 
 
 def within(differences, errors, degrees, false_alarm=1e-3):
@@ -82,6 +82,6 @@ def bank_estimate(process, context, goal, utility_order, prompts, horizon, sampl
     if len(context) > order:
         own = own - count_transitions(process.space, torch.tensor(context))
     weights = log_likelihood(own, bank.kernels).softmax(-1)
-    wide = bank.at_order(max(order, utility_order))
+    wide = bank.lifted(max(order, utility_order))
     means = utility_of_kernels(goal, wide.space, wide.kernels, horizon)
     return (weights * means.T[wide.space.suffix(walks)]).sum(-1)

@@ -6,7 +6,7 @@ from posteer.core.errors import InputError
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.ascent import AscentSettings, ascend, initial_prompts
-from posteer.methods.ppt.estimator import Estimate, ExactMeans, estimate
+from posteer.methods.ppt.estimator import Estimate, ExactMeans, TiltedRuns, estimate
 from posteer.methods.ppt.updates import LogitAdam, ProjectedAscent, project, update_rule
 from posteer.tokens.contexts import ContextSpace
 
@@ -22,7 +22,9 @@ def problem(vocab, order, seeds, text="dyck", n_latents=300):
 @pytest.mark.parametrize(("vocab", "order"), [(2, 0), (2, 1), (3, 1), (2, 2)])
 def test_ascent_ends_higher_than_it_began(vocab, order):
     space, prompts, latents, means = problem(vocab, order, [0, 1, 2], "frequency(0.9)")
-    runs = ascend(TiltedRuns(space, latents, 5, ExactMeans(means)), prompts, AscentSettings(max_steps=60))
+    runs = ascend(
+        TiltedRuns(space, latents, 5, ExactMeans(means)), prompts, AscentSettings(max_steps=60)
+    )
     for run in runs:
         assert run.surrogate_history[-1] > run.surrogate_history[0]
         assert run.surrogate == run.surrogate_history[-1]
@@ -58,7 +60,9 @@ def test_a_run_that_meets_nan_is_recorded_as_diverged():
     space, prompts, latents, means = problem(2, 1, [0, 1])
     broken = means.clone()
     broken[1, 0, 0] = torch.nan
-    good, bad = ascend(TiltedRuns(space, latents, 5, ExactMeans(broken)), prompts, AscentSettings(max_steps=5))
+    good, bad = ascend(
+        TiltedRuns(space, latents, 5, ExactMeans(broken)), prompts, AscentSettings(max_steps=5)
+    )
     assert good.stop_reason == "step-limit"
     assert (bad.stop_reason, bad.steps) == ("diverged", 1)
 

@@ -7,7 +7,7 @@ from posteer.banks import LatentBank, Origin, draw_analytic
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
-from posteer.families.markov.kernels import lift, log_likelihood
+from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.tilt import PromptKernel, latents_last
 from posteer.tokens.contexts import ContextSpace, count_transitions
@@ -82,7 +82,6 @@ def bank_estimate(process, context, goal, utility_order, prompts, horizon, sampl
     if len(context) > order:
         own = own - count_transitions(process.space, torch.tensor(context))
     weights = log_likelihood(own, bank.kernels).softmax(-1)
-    wide = ContextSpace(bank.space.vocab_size, max(order, utility_order))
-    lifted = lift(bank.space, bank.kernels, wide.order)
-    means = utility_of_kernels(goal, wide, lifted, horizon)
-    return (weights * means.T[wide.suffix(walks)]).sum(-1)
+    wide = bank.lifted(max(order, utility_order))
+    means = utility_of_kernels(goal, wide.space, wide.kernels, horizon)
+    return (weights * means.T[wide.space.suffix(walks)]).sum(-1)

@@ -6,7 +6,7 @@ from posteer.core.errors import InputError
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.ascent import AscentSettings, ascend, initial_prompts
-from posteer.methods.ppt.estimator import Estimate, ExactMeans, estimate
+from posteer.methods.ppt.estimator import Estimate, ExactMeans, TiltedRuns, estimate
 from posteer.methods.ppt.updates import LogitAdam, ProjectedAscent, project, update_rule
 from posteer.tokens.contexts import ContextSpace
 

@@ -3,17 +3,27 @@
 import math
 
 import pytest
+import torch
+from posing import posed, posed_together
 
 import posteer
 from posteer.api.elicit import elicit
+from posteer.banks.shipped import shipped_bank
 from posteer.core.errors import InputError
+from posteer.families.markov.kernels import final_context
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.tilt import latents_last, log_tilt
+from posteer.goals.utilities import open_utility
+from posteer.methods.answers import Because
+from posteer.methods.auto import choose
 from posteer.methods.registry import open_method
+from posteer.models import FunctionModel
+from posteer.paper.published import TARGETS, utility_of_target
+from posteer.views.sentences import choice_text
 
 
 @pytest.mark.parametrize("name", ["urn", "beta-bernoulli", "ternary", "second-order"])
 def test_shipped_banks_belong_to_the_shipped_models(name):
-    from posteer.banks.shipped import shipped_bank
-
     model = posteer.load(name)
     tuning, held_out = (shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out"))
     assert (tuning.origin.seed, held_out.origin.seed) == (0, 1)
@@ -29,7 +39,9 @@ def test_shipped_banks_belong_to_the_shipped_models(name):
 
 def test_trained_models_are_steered_from_their_shipped_bank():
     found = elicit("urn", "dyck", length=6)
-    assert found.method == "auto" and found.choice.startswith("classes: latents it ships with")
+    assert found.method == "auto" and found.choice.method == "classes"
+    assert found.choice.reasons[0].because is Because.BANK_SHIPPED
+    assert choice_text(found.choice).startswith("classes: latents it ships with")
     assert found.prompt == [0, 1, 0, 1, 0, 1]
     assert found.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 9_995_000}
     error = math.hypot(found.surrogate_standard_error, found.held_out_standard_error)
@@ -41,47 +53,27 @@ def test_trained_models_are_steered_from_their_shipped_bank():
 @pytest.mark.parametrize("name", ["urn", "beta-bernoulli"])
 def test_every_published_utility_runs_from_the_shipped_banks(name, method):
     """No token of the model is read while ascending; the full runs are in docs/records."""
-    from posteer.goals.utilities import open_utility
-    from posing import posed
-    from posteer.models import Metered
-    from posteer.paper.published import TARGETS, utility_of_target
-
-    model = Metered(posteer.load(name))
-    problems = [
-        posed(model, open_utility(utility_of_target(target), model.family.space), 6, 4, seed=0)
-        for target in TARGETS[name]
-    ]
+    problems = posed_together(name, map(utility_of_target, TARGETS[name]), 6)
     for answer in open_method(f"{method}(steps=2)").solve(problems):
         assert answer.queries.forward_tokens == answer.queries.backward_tokens == 0
         assert answer.bank_tokens == 9_995_000
         assert answer.held_out_surrogate is not None
-    assert model.queries.forward_tokens == 0
+    assert problems[0].model.queries.total == 0
 
 
 def test_the_held_out_surrogate_is_the_estimate_on_the_other_bank():
     """Against its definition: weights and means of the held-out latents under the same kernel."""
-    import torch
-
-    from posteer.banks.shipped import shipped_bank
-    from posteer.families.markov.kernels import final_context
-    from posteer.families.markov.means import utility_of_kernels
-    from posteer.families.markov.tilt import latents_last, log_tilt
-    from posteer.goals.utilities import open_utility
-    from posing import posed
-    from posteer.models import Metered
-
-    model = Metered(posteer.load("urn"))
-    utility = open_utility("frequency(0.3)", model.family.space)
+    model = posteer.load("urn")
+    space = model.family.space
+    utility = open_utility("frequency(0.3)", space)
     method = open_method("ppt-rb(steps=20)")
-    (solution,) = method.optimise([posed(model, utility, 6, 4, 0)])
+    (solution,) = method.optimise([posed(model, utility, 6)])
     value, error = method.on_held_out(solution)
     other = shipped_bank(model.fingerprint, "held-out")
     prompt = solution.ascent.prompt
-    weights = log_tilt(model.family.space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(
-        0
-    )
-    last = final_context(model.family.space, prompt.transitions, prompt.initial, 5)[0]
-    means = utility_of_kernels(utility, model.family.space, other.kernels, 4) @ last
+    weights = log_tilt(space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(0)
+    last = final_context(space, prompt.transitions, prompt.initial, 5)[0]
+    means = utility_of_kernels(utility, space, other.kernels, 4) @ last
     assert value == pytest.approx(float(weights @ means))
     spread = (weights * (means - weights @ means)).square().sum().sqrt()
     assert error == pytest.approx(float(spread))
@@ -101,8 +93,6 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
     assert elicit("urn", "dyck", length=5, bank=path, allow_mismatch=True).prompt
     with pytest.raises(InputError, match="of 2 tokens at order 1: exact:beta-bernoulli has"):
         elicit("exact:beta-bernoulli", "dyck", length=5, bank=path, allow_mismatch=True)
-    from posteer.banks.shipped import shipped_bank
-
     held_out = shipped_bank(posteer.load("beta-bernoulli").fingerprint, "held-out")
     own = elicit(
         "beta-bernoulli", "frequency(0.3)", length=5, bank=held_out, method="ppt-rb(steps=9)"
@@ -117,15 +107,8 @@ def test_a_given_bank_is_used_and_one_of_another_model_is_not(tmp_path):
 
 
 def test_the_default_method_fits_the_model():
-    from posteer.goals.utilities import open_utility
-    from posteer.methods.auto import choose_method
-    from posteer.models import Metered
-
     def default_method(model):
-        goal = open_utility("dyck", model.family.space)
-        return choose_method(Metered(model), [goal], 6, 4)[0]
-
-    from posteer.models import FunctionModel
+        return choose([posed(model, "dyck", 6)]).method
 
     assert default_method(posteer.load("urn")) == "classes"
     assert default_method(posteer.open_model("exact:urn")) == "classes-analytic"

@@ -1,17 +1,22 @@
 import math
+from dataclasses import replace
 
 import pytest
 from examples import PROMISED
+from posing import posed, posed_together
 
 import posteer
-from posteer.api.elicit import elicit, elicit_many
+from posteer.api.elicit import elicit, elicit_batch, elicit_many
 from posteer.api.evaluate import evaluate
 from posteer.core.errors import InputError
-from posteer.goals.utilities import open_utility
-from posteer.methods.auto import choose_method
+from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
+from posteer.methods.answers import Because
+from posteer.methods.auto import choose
 from posteer.methods.ppt.method import PosteriorPrefixTuning
+from posteer.methods.protocol import Request, pose
 from posteer.methods.registry import METHODS, open_method
-from posteer.models import Metered, open_model
+from posteer.models import open_model
+from posteer.views.sentences import choice_text
 
 
 @pytest.mark.parametrize("seeds", [1, pytest.param(10, marks=pytest.mark.slow)])
@@ -31,7 +36,7 @@ def test_dyck_and_symmetric_targets_reach_the_optimum_on_every_seed(seeds):
     assert max(ess) < 0.235, "published: 0.21 to 0.23"
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", METHODS.names())
 def test_every_method_keeps_the_promise_of_its_record(method):
     small = {
         "auto": "",
@@ -136,11 +141,16 @@ def test_plain_functions_are_utilities():
 def test_long_horizons_of_plain_functions_fall_back_to_rollouts():
     """2**20 continuations: PPT-RB says so, PPT goes on and the result carries its error."""
     count = lambda y: sum(y) / len(y)  # noqa: E731
-    with pytest.raises(InputError, match="use --method ppt"):
+    with pytest.raises(InputError, match=r"no exact mean at horizon 24 .*: use ") as refused:
         elicit("exact:beta-bernoulli", count, length=5, horizon=24, method="ppt-rb-analytic")
-    model = Metered(open_model("exact:beta-bernoulli"))
-    name, reason = choose_method(model, [open_utility(count, model.family.space)], 5, 24)
-    assert name == "ppt-analytic" and "no exact mean at horizon 24" in reason
+    advised = str(refused.value).rpartition(": use ")[2].split(", ")
+    assert {"ppt", "ppt-analytic", "auto"} < set(advised)
+    assert not {"ppt-rb", "ppt-rb-analytic", "classes", "classes-analytic"} & set(advised)
+    choice = choose([posed("exact:beta-bernoulli", count, 5, 24)])
+    assert choice.method == "ppt-analytic"
+    assert [one.because for one in choice.reasons] == [Because.NO_EXACT_MEAN, Because.PRIOR_KNOWN]
+    assert choice.reasons[0].figures["horizon"] == 24
+    assert "no exact mean at horizon 24" in choice_text(choice)
     found = elicit(
         "exact:beta-bernoulli",
         count,
@@ -218,16 +228,29 @@ def test_a_utility_that_reads_further_than_the_prompt_is_refused():
         elicit("exact:beta-bernoulli", "reverse-xent(sym-0.2)", length=1)
 
 
-def test_a_batch_has_one_model_and_utilities_of_its_vocabulary():
-    from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
-    from posteer.goals.utilities import Dyck
-    from posing import posed
-    from posteer.models import Metered, open_model
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "exact:beta-bernoulli"},
+        {"length": 5},
+        {"horizon": 3},
+        {"method": "random"},
+        {"context": "01"},
+        {"allowed": "first=0"},
+        {"max_model_tokens": 10**6},
+        {"verify": 2},
+    ],
+)
+def test_requests_of_one_batch_differ_in_utility_and_seed_alone(change):
+    one = Request(model="exact:urn", utility="dyck", length=4, method="ppt-rb-analytic")
+    with pytest.raises(InputError, match="may differ in utility and seed alone"):
+        elicit_batch([one, replace(one, **change)])
 
-    models = [Metered(open_model("exact:urn")) for _ in range(2)]
-    mixed = [posed(model, Dyck(), 4, 4, 0) for model in models]
-    with pytest.raises(InputError, match="share their model"):
-        open_method("ppt-rb-analytic").solve(mixed)
+
+def test_a_batch_has_one_model_and_utilities_of_its_vocabulary():
+    one, other = (Request(model=open_model("exact:urn"), utility="dyck", length=4) for _ in "ab")
+    with pytest.raises(InputError, match="may differ in utility and seed alone"):
+        pose([one, other])
     with pytest.raises(InputError, match="is for 2 tokens: the model has 3"):
         elicit("exact:markov(vocab=3,order=1)", reverse_cross_entropy("sym-0.2"), length=4)
 
@@ -260,12 +283,7 @@ def test_long_prompts_survive_banks_with_zero_frequencies():
 
 
 def test_rollout_banks_are_shared_by_seeds_and_analytic_ones_are_not():
-    from posteer.goals.utilities import Dyck
-    from posing import posed
-    from posteer.models import Metered, open_model
-
-    model = Metered(open_model("exact:urn"))
-    problems = [posed(model, Dyck(), 4, 4, seed) for seed in (0, 1)]
+    problems = posed_together("exact:urn", ["dyck"], 4, seeds=(0, 1))
     for name, shared in (
         ("ppt(samples=20,rollout-length=9,steps=1)", True),
         ("ppt-analytic(samples=20,steps=1)", False),

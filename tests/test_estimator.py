@@ -9,7 +9,7 @@ from posteer.core.weights import ess_fraction
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.tilt import PromptKernel
 from posteer.goals.utilities import open_utility
-from posteer.methods.ppt.estimator import ExactMeans, SingleRollouts, estimate
+from posteer.methods.ppt.estimator import ExactMeans, SingleRollouts, TiltedRuns, estimate
 from posteer.tokens.contexts import ContextSpace
 
 TERNARY = [[0.2, 0.5, 0.3], [0.6, 0.1, 0.3], [0.05, 0.25, 0.7]]

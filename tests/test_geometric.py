@@ -4,6 +4,7 @@ import cmath
 import itertools
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from oracles import (
     value_of,
 )
 
+from posteer.families.markov.family import MarkovLatents
 from posteer.families.markov.geometric import (
     LogLatents,
     expected_counts,
@@ -27,7 +29,7 @@ from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.tilt import PromptKernel, log_tilt
 from posteer.goals.utilities import open_utility
-from posteer.methods.ppt.estimator import ExactMeans, estimate, surrogate_of
+from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns, estimate, surrogate_of
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
 SMALL = [(2, 0, 6), (2, 1, 2), (2, 1, 6), (2, 2, 6), (3, 0, 4), (3, 1, 5), (3, 2, 5)]
@@ -118,13 +120,13 @@ def test_surrogate_and_both_gradients_against_enumeration(
         for j, tokens in itertools.product(range(3), sequences(vocab, order)):
             own = mean_utility(value(tokens), kernels[j].tolist(), tokens, order, vocab, horizon)
             assert float(means[j, context_number(tokens, vocab)]) == pytest.approx(own)
-    source = ExactMeans(means.T[None])
-    arguments = (space, prompts, batch(kernels, 1), length - order, source)
-    at = estimate(*arguments, tilt="geometric")
-    alone, error = surrogate_of(*arguments, tilt="geometric")
-    assert torch.allclose(alone, at.surrogate, rtol=1e-12)
-    assert torch.allclose(error, at.standard_error, rtol=1e-12)
-    known = estimate(*arguments, tilt="geometric", logs=LogLatents.of(arguments[2]))
+    latents, source = batch(kernels, 1), ExactMeans(means.T[None])
+    runs = TiltedRuns(space, latents, length - order, source, "geometric")
+    at = estimate(runs, prompts)
+    alone = surrogate_of(runs, prompts)
+    assert torch.allclose(alone.value, at.surrogate, rtol=1e-12)
+    assert torch.allclose(alone.standard_error, at.standard_error, rtol=1e-12)
+    known = estimate(replace(runs, logs=LogLatents.of(latents)), prompts)
     assert torch.allclose(known.gradient, at.gradient, rtol=1e-12)
     table, initial = prompts.transitions[0].numpy(), prompts.initial[0].numpy()
 
@@ -238,9 +240,8 @@ def test_exact_zeros_of_counted_latents():
         )
         latents = batch(kernels, 1)
         log_w = log_geometric_tilt(space, prompt, latents, 50)
-        at = estimate(
-            space, prompt, latents, 50, ExactMeans(torch.rand(1, 1, 2).double()), tilt="geometric"
-        )
+        source = ExactMeans(torch.rand(1, 1, 2).double())
+        at = estimate(TiltedRuns(space, latents, 50, source, "geometric"), prompt)
         assert bool(torch.isfinite(log_w).all())
         assert bool(torch.isfinite(at.gradient).all())
         if weight is not None:
@@ -251,12 +252,9 @@ def test_exact_zeros_of_counted_latents():
 
 @pytest.mark.parametrize(("low", "high", "length"), [(0, 1, 4), (0, 2, 5), (1, 2, 5)])
 def test_latents_of_a_lower_order_also_weigh_the_first_context(low, high, length):
-    from posteer.banks import LatentBank, Origin
-
-    origin = Origin(source="analytic", model="", fingerprint="", process=None, seed=0)
     own, space = ContextSpace(2, low), ContextSpace(2, high)
     kernels = random_kernels(own, 3)
-    bank = LatentBank(own, kernels, origin).at_order(high)
+    bank = MarkovLatents(own, kernels).lifted(high)
     prompts = random_prompts(space, 1, seed=5)
     logs = log_geometric_tilt(
         space, prompts, batch(bank.kernels, 1), length - high, bank.first_likelihood.T[None]

@@ -1,5 +1,6 @@
 """Claims: one owner at a time, across processes, threads and objects; none outlives its owner."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -54,17 +55,27 @@ def test_within_a_process_the_second_claim_is_refused(tmp_path):
     assert claimed(path)
 
 
+def held_open(path):
+    """Whether this process has the file open."""
+    sought = path.stat()
+    for handle in range(256):
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), sought):
+                return True
+    return False
+
+
 def test_a_refused_claim_does_not_free_what_is_held(tmp_path):
     """POSIX drops a process's locks on a file when it closes the file anywhere."""
     path = tmp_path / "claims"
     with Claims(path).claim("a"):
-        assert not claimed(path) and claimed(path, "b")
+        assert not claimed(path) and claimed(path, "b") and held_open(path)
         process, theirs = other_process(path)
         process.communicate("")
         assert not theirs
     process, theirs = other_process(path)
     process.communicate("")
-    assert theirs and locks._FILES == {}
+    assert theirs and not held_open(path)
 
 
 def test_a_claim_that_fails_inside_is_freed(tmp_path):
@@ -104,12 +115,23 @@ def test_waiting_for_a_process(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_process_holds_none_of_its_parents(tmp_path):
+    """It is refused what its parent has, and waits for that as for anybody's, not for itself."""
     path = tmp_path / "claims"
+    told, tell = os.pipe()
     with Claims(path).claim("a"):
         child = os.fork()
         if child == 0:
-            os._exit(len(locks._FILES) + 2 * claimed(path))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            code = 3
+            try:
+                os.write(tell, b"1" if claimed(path) else b"0")
+                with Claims(path).claim("a", wait=True) as mine:
+                    code = 0 if mine else 2
+            finally:
+                os._exit(code)
+        assert os.read(told, 1) == b"0"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(told)
+    os.close(tell)
 
 
 def test_without_posix_locks_everything_is_everybodys(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from examples import random_kernels, random_prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posteer.families.markov.family import MarkovLatents
 from posteer.families.markov.tilt import PromptKernel
 from posteer.families.markov.walks import (
     eulerian_walk,
@@ -142,10 +143,11 @@ def test_ternary_order_zero_tries_the_neighbours_of_the_largest_remainder():
 def test_scores_against_weighting_by_hand():
     space, length = ContextSpace(2, 1), 6
     prompt, kernels = random_prompts(space, 1, 3), random_kernels(space, 50)
+    latents = MarkovLatents(space, kernels).lifted(1)
     means = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
     candidates = propose(space, prompt, length)
-    own = score_candidates(space, prompt, candidates, kernels, means, "own-context")
-    frozen = score_candidates(space, prompt, candidates, kernels, means, "optimum-context")
+    own = score_candidates(latents, prompt, candidates, means, "own-context")
+    frozen = score_candidates(latents, prompt, candidates, means, "optimum-context")
     nu = prompt.final_context(space, 5)[0]
     for row, tokens in enumerate(candidates.tokens.tolist()):
         weights = torch.ones(50).double()
@@ -161,12 +163,12 @@ def test_own_kernel_is_the_surrogate_at_the_empirical_table():
     space = ContextSpace(2, 1)
     almost = torch.tensor([[[1e-6, 1 - 1e-6], [1 - 1e-6, 1e-6]]]).double()
     prompt = PromptKernel(almost, torch.tensor([[0.5, 0.5]]).double())
-    kernels = random_kernels(space, 50)
+    latents = MarkovLatents(space, random_kernels(space, 50)).lifted(1)
     means = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
     candidates = propose(space, prompt, 6)
     assert candidates.tokens.tolist() == [[0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 1, 0]]
-    own = score_candidates(space, prompt, candidates, kernels, means, "own-context")
-    kernel = score_candidates(space, prompt, candidates, kernels, means, "own-kernel")
+    own = score_candidates(latents, prompt, candidates, means, "own-context")
+    kernel = score_candidates(latents, prompt, candidates, means, "own-kernel")
     assert torch.allclose(own, kernel)
 
 
@@ -174,9 +176,9 @@ def test_snap_picks_the_best_candidate():
     space = ContextSpace(2, 1)
     almost = torch.tensor([[[1e-6, 1 - 1e-6], [1 - 1e-6, 1e-6]]]).double()
     prompt = PromptKernel(almost, torch.tensor([[0.5, 0.5]]).double())
-    kernels = random_kernels(space, 50)
+    latents = MarkovLatents(space, random_kernels(space, 50)).lifted(1)
     ends_in_zero = torch.tensor([1.0, 0.0]).double().expand(50, 2)
-    tokens, value = snap(space, prompt, kernels, ends_in_zero, 6)
+    tokens, value = snap(latents, prompt, ends_in_zero, 6)
     assert tokens.tolist() == [1, 0, 1, 0, 1, 0]
     assert value == pytest.approx(1.0)
 
@@ -185,11 +187,11 @@ def test_candidates_that_no_latent_can_emit_lose():
     space = ContextSpace(2, 1)
     almost = torch.tensor([[[1e-6, 1 - 1e-6], [1 - 1e-6, 1e-6]]]).double()
     prompt = PromptKernel(almost, torch.tensor([[0.5, 0.5]]).double())
-    stays = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).double()
+    stays = MarkovLatents(space, torch.eye(2).double()[None]).lifted(1)
     means = torch.ones(1, 2).double()
     candidates = propose(space, prompt, 4)
     for score in ("own-context", "optimum-context", "own-kernel"):
-        values = score_candidates(space, prompt, candidates, stays, means, score)
+        values = score_candidates(stays, prompt, candidates, means, score)
         assert values.tolist() == [-torch.inf, -torch.inf]
 
 
@@ -217,12 +219,10 @@ def test_snapping_at_a_lifted_order_scores_the_whole_prompt():
 
     model = open_model("exact:beta-bernoulli")
     utility = open_utility("reverse-xent(sym-0.9)", model.family.space)
-    bank = draw_analytic(model.prior, 50_000, 0).at_order(1)
+    bank = draw_analytic(model.prior, 50_000, 0).lifted(1)
     means = utility_of_kernels(utility, bank.space, bank.kernels, 4)
     uniform = PromptKernel(torch.full((1, 2, 2), 0.5).double(), torch.full((1, 2), 0.5).double())
     candidates = propose(bank.space, uniform, 6)
-    found = score_candidates(
-        bank.space, uniform, candidates, bank.kernels, means, "own-context", bank.first_likelihood
-    )
+    found = score_candidates(bank, uniform, candidates, means, "own-context")
     exact = expected_utility(model, utility, candidates.tokens, 4).expected_utility
     assert torch.allclose(found, exact, atol=0.1)

@@ -6,6 +6,7 @@ import torch
 from examples import batch, random_kernels, random_prompts
 from oracles import final_context, tilt
 
+from posteer.families.markov.family import MarkovLatents
 from posteer.families.markov.tilt import PromptKernel, log_tilt, tilt_and_score
 from posteer.tokens.contexts import ContextSpace
 
@@ -181,12 +182,9 @@ def test_latents_of_a_lower_order_also_weigh_the_first_context(low, high, length
     """The model updates on all tokens past *its* order, also those of a longer first context."""
     from oracles import kernel_probability, prompt_law
 
-    from posteer.banks import LatentBank, Origin
-
-    origin = Origin(source="analytic", model="", fingerprint="", process=None, seed=0)
     own, space = ContextSpace(2, low), ContextSpace(2, high)
     kernels = random_kernels(own, 3)
-    bank = LatentBank(own, kernels, origin).at_order(high)
+    bank = MarkovLatents(own, kernels).lifted(high)
     prompts = random_prompts(space, 1, seed=5)
     first = bank.first_likelihood.T[None]
     logs, score = tilt_and_score(

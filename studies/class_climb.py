@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from past_binary import ExactScorer
-from running import Options, run
+from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
@@ -118,9 +118,9 @@ def optima(samples: int, restarts: int, seeds: int) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("what", choices=["banks", "optima"])
-    parser.add_argument("--samples", type=int, help="latents: 3000 for banks, 300 for optima")
-    parser.add_argument("--restarts", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=5, help="of optima")
+    parser.add_argument("--samples", type=positive, help="latents: 3000 for banks, 300 for optima")
+    parser.add_argument("--restarts", type=positive, default=8)
+    parser.add_argument("--seeds", type=positive, default=5, help="of optima")
     given = parser.parse_args(arguments)
     if given.what == "banks":
         print("\n".join(banks(given.samples or 3000, given.restarts)))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 import torch
-from running import Options, run
+from running import Options, positive, run
 from tables import grouped, heading
 
 from posteer.banks import LatentBank, draw_analytic, draw_bank
@@ -94,13 +94,14 @@ def outcomes_of(
         for seed in seeds
     ]
     problems = pose(requests)
-    answers = method.solve(problems)
     goals = [problem.goal for problem in problems[:: len(seeds)]]
     fields = landscapes(model, goals, length, HORIZON)
+    answers = method.solve(problems)
     outcomes = []
     for index, (problem, answer) in enumerate(zip(problems, answers, strict=True)):
         field = fields[index // len(seeds)]
-        assert field is not None
+        if field is None:
+            raise InputError(f"length {length}: too many prompts to know the best of them")
         bank = banks[problem.seed]
         fit = fits.setdefault(id(bank), ConjugateFit(bank))
         target = targets[index // len(seeds)]
@@ -178,8 +179,8 @@ def summary(outcomes: list[Outcome]) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("--models", nargs="+", default=list(TARGETS), choices=list(TARGETS))
-    parser.add_argument("--lengths", type=int, nargs="+", default=[6, 50])
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--lengths", type=positive, nargs="+", default=[6, 50])
+    parser.add_argument("--seeds", type=positive, default=1)
     parser.add_argument("--method", default="classes-analytic", help="one that works on latents")
     parser.add_argument("--summary", action="store_true", help="one row per model and length")
     given = parser.parse_args(arguments)

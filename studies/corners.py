@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from running import Options, run
+from running import Options, positive, run
 from tables import heading
 
 from posteer.banks import DrawPlan, LatentBank, draw_bank
@@ -50,7 +50,7 @@ def report(name: str, model: Model, rollouts: int) -> None:
 
 
 def _stops(text: str) -> list[int]:
-    return [int(step) for step in text.split(",")]
+    return [positive(step) for step in text.split(",")]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the training run")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=_stops, default="250,500,1000,2000,4000")
-    parser.add_argument("--rollouts", type=int, default=2000)
+    parser.add_argument("--rollouts", type=positive, default=2000)
     given = parser.parse_args(arguments)
     stops, device = given.steps, pick_device(given.device)
     columns = "| model | zeros | ones | 0101.. | corner of row 0 | corner of row 1 |"

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-from running import Options, run
+from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
@@ -131,10 +131,10 @@ def rows(cases: Iterable[Case], n_prompts: int, seed: int) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("--model", nargs="+", help="trained models, with their shipped banks")
-    parser.add_argument("--length", type=int, default=50, help="of prompts for trained models")
-    parser.add_argument("--horizon", type=int, default=4, help="for trained models")
-    parser.add_argument("--prompts", type=int, default=5)
-    parser.add_argument("--latents", type=int, default=5000)
+    parser.add_argument("--length", type=positive, default=50, help="of prompts for trained models")
+    parser.add_argument("--horizon", type=positive, default=4, help="for trained models")
+    parser.add_argument("--prompts", type=positive, default=5)
+    parser.add_argument("--latents", type=positive, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     cases = exact_cases(given.latents, given.seed)

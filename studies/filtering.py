@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from running import Options, run
+from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
@@ -67,8 +67,8 @@ def measure_risk(name: str, folder: Path, n: int) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("what", choices=("variation", "risk"))
-    parser.add_argument("--sequences", type=int, default=64)
-    parser.add_argument("--length", type=int, default=1999)
+    parser.add_argument("--sequences", type=positive, default=64)
+    parser.add_argument("--length", type=positive, default=1999)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args(arguments)
     if given.what == "variation":

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 from estimators import SETTINGS, exact_values
-from running import Options, run
+from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
@@ -158,9 +158,9 @@ def trained_rows(name: str, length: int, horizon: int, restarts: int, seed: int)
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("--model", help="a trained model")
-    parser.add_argument("--length", type=int, default=50)
-    parser.add_argument("--horizon", type=int, default=4)
-    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--length", type=positive, default=50)
+    parser.add_argument("--horizon", type=positive, default=4)
+    parser.add_argument("--restarts", type=positive, default=20)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     lines = exact_rows(given.restarts, given.seed)

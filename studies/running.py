@@ -24,6 +24,14 @@ class Options(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1, as the type of an option."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def run(main: Callable[[], None]) -> None:
     """Call a study; input that it refuses and files it cannot use end it with one line."""
     try:

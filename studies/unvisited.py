@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from running import Options, run
+from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
@@ -112,7 +112,7 @@ def rows(n_banks: int, n_samples: int = 5000) -> Iterator[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
-    parser.add_argument("--banks", type=int, default=16)
+    parser.add_argument("--banks", type=positive, default=16)
     for line in rows(parser.parse_args(arguments).banks):
         print(line, flush=True)
 

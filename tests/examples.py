@@ -8,7 +8,7 @@ from posteer.core.randomness import numpy_stream
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.priors import DirichletRows
+from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.tilt import PromptKernel, latents_last
 from posteer.tokens.contexts import ContextSpace, count_transitions
 

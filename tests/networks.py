@@ -4,9 +4,10 @@ import torch
 from torch import nn
 
 from posteer.goals.utilities import open_utility
-from posteer.methods.protocol import Problem
+from posing import posed
 from posteer.models import Metered, open_model
-from posteer.models.transformer.model import Architecture, Transformer, TransformerModel
+from posteer.models.transformer.model import TransformerModel
+from posteer.models.transformer.network import Architecture, Transformer
 
 
 def small(positions="none", vocab=3, **changes):
@@ -21,13 +22,13 @@ def small(positions="none", vocab=3, **changes):
 
 def tokens_of(model, n=5, length=120):
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(model.space.vocab_size, (n, length), generator=generator)
+    return torch.randint(model.family.space.vocab_size, (n, length), generator=generator)
 
 
 def problems_of(model, utility="dyck", length=6, seeds=(0, 1, 2), horizon=4, **more):
     metered = Metered(model)
-    goal = open_utility(utility, metered.space)
-    return [Problem(metered, goal, length, horizon, seed, **more) for seed in seeds]
+    goal = open_utility(utility, metered.family.space)
+    return [posed(metered, goal, length, horizon, seed, **more) for seed in seeds]
 
 
 TIE = 1e-5

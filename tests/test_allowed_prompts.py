@@ -11,9 +11,9 @@ from posteer.api.elicit import elicit
 from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
 from posteer.families.markov.prompt_classes import ClassProblem
-from posteer.goals.objectives import open_goal
-from posteer.methods.direct.simple import exchanges
-from posteer.methods.protocol import Problem
+from posteer.goals.utilities import open_goal
+from posteer.methods.direct.coordinate import exchanges
+from posing import posed
 from posteer.methods.registry import open_method
 from posteer.models import FunctionModel, Metered, condition, open_model
 from posteer.tokens import drawing
@@ -35,9 +35,9 @@ CONTEXTS = ["", "1", "10011"]
 
 def brute_force(model, utility, length, text, context, horizon=4):
     opened = condition(open_model(model), tuple(map(int, context)))
-    prompts = all_sequences(opened.space.vocab_size, length)
+    prompts = all_sequences(opened.family.space.vocab_size, length)
     prompts = torch.tensor([prompt for prompt in prompts.tolist() if says(text, prompt)])
-    goal = open_goal(utility, opened.space)
+    goal = open_goal(utility, opened.family.space)
     return prompts, expected_utility(opened, goal, prompts, horizon).expected_utility
 
 
@@ -101,14 +101,14 @@ def test_every_method_answers_allowed_prompts_alone(model, utility, length, text
 def test_classes_are_the_best_allowed_for_their_bank(model, utility, length, text, context, search):
     tokens = tuple(map(int, context))
     metered = Metered(condition(open_model(model), tokens))
-    goal = open_goal(utility, metered.space)
-    allowed = parse_allowed(text, metered.space.vocab_size)
-    problem = Problem(metered, goal, length, 4, 0, allowed=allowed)
+    goal = open_goal(utility, metered.family.space)
+    allowed = parse_allowed(text, metered.family.space.vocab_size)
+    problem = posed(metered, goal, length, 4, 0, allowed=allowed)
     (answer,) = open_method(f"classes-analytic(samples=200,estimator=importance{search})").solve(
         [problem]
     )
     prompts, _ = brute_force(model, utility, length, text, context)
-    values = bank_estimate(metered.process, tokens, goal, goal.order, prompts, 4, 200)
+    values = bank_estimate(metered.prior, tokens, goal, goal.order, prompts, 4, 200)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)
     for candidate in answer.candidates.tolist():
         assert says(text, candidate)

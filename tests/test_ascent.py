@@ -22,7 +22,9 @@ def problem(vocab, order, seeds, text="dyck", n_latents=300):
 @pytest.mark.parametrize(("vocab", "order"), [(2, 0), (2, 1), (3, 1), (2, 2)])
 def test_ascent_ends_higher_than_it_began(vocab, order):
     space, prompts, latents, means = problem(vocab, order, [0, 1, 2], "frequency(0.9)")
-    runs = ascend(space, prompts, latents, 5, ExactMeans(means), AscentSettings(max_steps=60))
+    runs = ascend(
+        TiltedRuns(space, latents, 5, ExactMeans(means)), prompts, AscentSettings(max_steps=60)
+    )
     for run in runs:
         assert run.surrogate_history[-1] > run.surrogate_history[0]
         assert run.surrogate == run.surrogate_history[-1]
@@ -36,11 +38,11 @@ def test_ascent_ends_higher_than_it_began(vocab, order):
 def test_a_run_is_the_same_alone_and_in_company():
     space, prompts, latents, means = problem(2, 1, [0, 1, 2])
     settings = AscentSettings(max_steps=400)
-    together = ascend(space, prompts, latents, 5, ExactMeans(means), settings)
+    together = ascend(TiltedRuns(space, latents, 5, ExactMeans(means)), prompts, settings)
     assert len({run.steps for run in together}) > 1, "runs should stop at different steps"
     for seed, run in enumerate(together):
         space, prompts, latents, means = problem(2, 1, [seed])
-        alone = ascend(space, prompts, latents, 5, ExactMeans(means), settings)[0]
+        alone = ascend(TiltedRuns(space, latents, 5, ExactMeans(means)), prompts, settings)[0]
         assert (run.steps, run.stop_reason) == (alone.steps, alone.stop_reason)
         assert run.surrogate_history == pytest.approx(alone.surrogate_history, abs=1e-9)
 
@@ -49,7 +51,7 @@ def test_stops_after_patience_without_improvement():
     """A utility that no prompt can change: the first value is the best, then patience runs out."""
     space, prompts, latents, means = problem(2, 1, [0])
     flat = ExactMeans(torch.full_like(means, 0.25))
-    run = ascend(space, prompts, latents, 5, flat, AscentSettings(patience=7))[0]
+    run = ascend(TiltedRuns(space, latents, 5, flat), prompts, AscentSettings(patience=7))[0]
     assert run.steps == 8
     assert run.stop_reason == "no-improvement"
 
@@ -58,7 +60,9 @@ def test_a_run_that_meets_nan_is_recorded_as_diverged():
     space, prompts, latents, means = problem(2, 1, [0, 1])
     broken = means.clone()
     broken[1, 0, 0] = torch.nan
-    good, bad = ascend(space, prompts, latents, 5, ExactMeans(broken), AscentSettings(max_steps=5))
+    good, bad = ascend(
+        TiltedRuns(space, latents, 5, ExactMeans(broken)), prompts, AscentSettings(max_steps=5)
+    )
     assert good.stop_reason == "step-limit"
     assert (bad.stop_reason, bad.steps) == ("diverged", 1)
 
@@ -100,7 +104,7 @@ def test_logit_steps_are_torchs_adam():
     optimiser = torch.optim.Adam([logits], lr=0.1)
     kernels = latents[0, 0].T
     for _ in range(25):
-        prompts = update(prompts, estimate(space, prompts, latents, 8, source))
+        prompts = update(prompts, estimate(TiltedRuns(space, latents, 8, source), prompts))
         optimiser.zero_grad()
         weights = (8 * (kernels @ logits.softmax(0)).log()).softmax(0)
         (-(weights * means[0, 0]).sum()).backward()

@@ -12,11 +12,11 @@ from posteer.banks import DrawPlan, draw_analytic, draw_bank
 from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility
 from posteer.families.markov.fit.goodness import Misfit
-from posteer.families.markov.priors import open_process
-from posteer.goals.objectives import open_goal
+from posteer.families.registry import open_process
+from posteer.goals.utilities import open_goal
 from posteer.goals.utilities import open_utility
 from posteer.methods.auto import choose_method
-from posteer.methods.protocol import Problem
+from posing import posed
 from posteer.methods.registry import open_method
 from posteer.methods.scorers import Estimators
 from posteer.methods.scorers.posterior import FoldedPrompts
@@ -36,7 +36,7 @@ LONG = {"length": 20}
 
 def chosen(model, goal, **more):
     metered = Metered(model if not isinstance(model, str) else open_model(model))
-    goals = [open_goal(goal, metered.space)]
+    goals = [open_goal(goal, metered.family.space)]
     return choose_method(metered, goals, more.pop("length", 6), more.pop("horizon", 4), **more)
 
 
@@ -95,9 +95,9 @@ def test_the_model_has_the_last_word():
     is paid for once."""
     model = open_model("urn")
     found = elicit(model, "frequency(0.3)", length=6, verify=8)
-    goal = open_utility("frequency(0.3)", model.space)
+    goal = open_utility("frequency(0.3)", model.family.space)
     metered = Metered(model)
-    problem = Problem(metered, goal, 6, 4, 0)
+    problem = posed(metered, goal, 6, 4, 0)
     (answer,) = open_method("classes").solve([problem])
     values = expected_utility(model, goal, answer.candidates[:8], 4).expected_utility
     own = values[answer.candidates[:8].tolist().index(found.prompt)]
@@ -145,13 +145,13 @@ def test_prompts_too_long_for_a_model_are_refused_before_any_work():
 def test_candidates_are_near_classes_then_their_other_prompts_then_farther_classes():
     """A coin's classes are far apart, and the best one holds prompts enough to fill the list."""
     model = open_model("exact:beta-bernoulli")
-    goal = open_utility("frequency(0.4)", model.space)
-    problem = Problem(Metered(model), goal, 6, 4, 0)
+    goal = open_utility("frequency(0.4)", model.family.space)
+    problem = posed(Metered(model), goal, 6, 4, 0)
     (answer,) = open_method("classes-analytic").solve([problem])
     assert answer.candidates.sum(-1).tolist() == [int(answer.prompt.sum())] * 7
     assert len(answer.candidates.unique(dim=0)) == 7, "as many as there are classes"
     (answer,) = open_method("classes-analytic").solve(
-        [replace(problem, utility=open_utility("frequency(0.0)", model.space))]
+        [replace(problem, utility=open_utility("frequency(0.0)", model.family.space))]
     )
     assert answer.candidates.sum(-1).tolist() == list(range(7)), "000000 is alone in its class"
     bounded = replace(problem, allowed=open_allowed("first=1;ban=00", 2))

@@ -22,7 +22,7 @@ from posteer.banks.checks.statistics import (
     wasserstein,
 )
 from posteer.core.errors import InputError
-from posteer.families.markov.priors import open_process
+from posteer.families.registry import open_process
 from posteer.models import ExactModel, FunctionModel, Metered, open_model
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
@@ -68,7 +68,7 @@ def test_false_alarms_are_as_rare_as_stated(name):
     ]
     ranks = [
         check_ranks(
-            model, model.process, simulations=64, draws=15, observed=8, future=16, seed=s
+            model, model.prior, simulations=64, draws=15, observed=8, future=16, seed=s
         ).p_value
         for s in range(40)
     ]
@@ -165,7 +165,7 @@ def test_without_a_process_the_other_checks_still_run():
 def test_a_bank_that_was_not_rolled_out_cannot_be_checked():
     model = open_model("exact:urn")
     with pytest.raises(InputError, match="not drawn by rollouts"):
-        check_filter(model, draw_analytic(model.process, 50, 0))
+        check_filter(model, draw_analytic(model.prior, 50, 0))
     with pytest.raises(InputError, match="effort 0"):
         CheckSettings(effort=0.0)
 
@@ -185,12 +185,12 @@ def test_the_reference_is_what_exact_rollouts_show(name, context, unvisited):
     """Short rollouts, many rows unvisited, contexts shorter than the order: one in 10,000."""
     model = open_model(f"exact:{name}")
     bank = sample(model, rollouts=1500, length=24, context=context, seed=8, unvisited=unvisited)
-    exact = reference(model.process, bank, seed=1)
+    exact = reference(model.prior, bank, seed=1)
     assert len(exact.full) == 3000
     assert sorted(exact.counts) == sorted([*bank.snapshots, 24])
     assert int(exact.full[0].sum()) == int(bank.counts[0].sum())
     found = check_prior(bank, exact)
-    assert len(found.rows) == model.space.n_contexts
+    assert len(found.rows) == model.family.space.n_contexts
     assert found.p_value > 1e-4
 
 
@@ -269,7 +269,7 @@ def test_models_with_few_positions_are_checked_within_them():
     from networks import small
 
     model = small("learned", vocab=2, max_tokens=40)
-    model.process = open_process("urn")
+    model.prior = open_process("urn")
     bank = draw_bank(Metered(model), DrawPlan(n_samples=64, rollout_length=30))
     report = check_filter(model, bank, CheckSettings(effort=0.1))
     assert report.martingale.length == 38

@@ -23,7 +23,7 @@ from posteer.methods.climbing.search import (
     search_classes,
     spread_prompts,
 )
-from posteer.methods.protocol import Problem
+from posing import posed
 from posteer.methods.registry import open_method
 from posteer.methods.scorers.protocol import BankScorer, HardScores
 from posteer.models import Metered, open_model
@@ -46,9 +46,9 @@ CASES = [
 
 def setup(model, utility, length, samples=400, seed=0, allowed=None):
     metered = Metered(open_model(model))
-    goal = open_utility(utility, metered.space)
-    bank = draw_analytic(metered.process, samples, seed)
-    return metered, goal, bank, Problem(metered, goal, length, 4, seed, allowed=allowed)
+    goal = open_utility(utility, metered.family.space)
+    bank = draw_analytic(metered.prior, samples, seed)
+    return metered, goal, bank, posed(metered, goal, length, 4, seed, allowed=allowed)
 
 
 @pytest.mark.parametrize("search", ["", ",limit=0,steps=60"])
@@ -59,7 +59,7 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
     (answer,) = open_method(f"classes-analytic(samples=400,estimator=importance{search})").solve(
         [problem]
     )
-    prompts = all_sequences(metered.space.vocab_size, length)
+    prompts = all_sequences(metered.family.space.vocab_size, length)
     values = estimate_from_bank(bank, goal, prompts, 4)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)
     own = estimate_from_bank(bank, goal, answer.prompt[None], 4)
@@ -68,16 +68,16 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
     assert answer.stop_reason == ("local optimum" if search else "all classes")
     assert answer.steps == len(answer.history)
     assert metered.queries.forward_tokens == answer.queries.forward_tokens == 0
-    held_out = draw_analytic(metered.process, 400, 0, held_out=True)
+    held_out = draw_analytic(metered.prior, 400, 0, held_out=True)
     other = estimate_from_bank(held_out, goal, answer.prompt[None], 4)
     assert answer.held_out_surrogate == pytest.approx(float(other), abs=1e-12)
     assert torch.equal(answer.candidates[0], answer.prompt)
     # the best ten values over all prompts, each class once
-    order = max(metered.space.order, goal.order)
+    order = max(metered.family.space.order, goal.order)
     keys = torch.cat(
         [
-            count_transitions(metered.space, prompts).long().flatten(1),
-            ContextSpace(metered.space.vocab_size, order).suffix(prompts)[:, None],
+            count_transitions(metered.family.space, prompts).long().flatten(1),
+            ContextSpace(metered.family.space.vocab_size, order).suffix(prompts)[:, None],
         ],
         -1,
     )
@@ -113,16 +113,14 @@ def test_the_climb_needs_no_ascent_to_find_the_optimum():
     from past_binary import ExactScorer
 
     model = open_model("exact:urn")
-    utility = open_utility("dyck", model.space)
+    utility = open_utility("dyck", model.family.space)
     asked = []
 
     def scorer(counts, first, last):
         asked.append(len(counts))
-        return ExactScorer.of(model, Problem(Metered(model), utility, 50, 4, 0))(
-            counts, first, last
-        )
+        return ExactScorer.of(model, posed(Metered(model), utility, 50, 4, 0))(counts, first, last)
 
-    problem = ClassProblem(model.space, 50)
+    problem = ClassProblem(model.family.space, 50)
     found = search_classes(problem, scorer, SearchSettings(limit=0, keep=3))
     best = search_classes(problem, scorer, SearchSettings(keep=3))
     assert torch.allclose(found.scores.value, best.scores.value)
@@ -185,7 +183,7 @@ def test_the_best_allowed_prompt(model, utility, length, text, search):
     metered, goal, bank, problem = setup(model, utility, length, allowed=allowed)
     method = f"classes-analytic(samples=400,estimator=importance{search})"
     (answer,) = open_method(method).solve([problem])
-    prompts = all_sequences(metered.space.vocab_size, length)
+    prompts = all_sequences(metered.family.space.vocab_size, length)
     kept = torch.tensor([says(text, prompt) for prompt in prompts.tolist()])
     best = estimate_from_bank(bank, goal, prompts[kept], 4).max()
     assert answer.surrogate == pytest.approx(float(best), abs=1e-12)
@@ -242,7 +240,7 @@ def test_latents_that_can_emit_nothing():
         torch.zeros(len(counts)).double(),
     )
     with pytest.raises(InputError, match="no latent of the bank can emit any prompt"):
-        search_classes(ClassProblem(model.space, 4), scorer, SearchSettings())
+        search_classes(ClassProblem(model.family.space, 4), scorer, SearchSettings())
 
 
 def test_counts_of_a_lower_order_from_those_of_a_higher_one():
@@ -311,7 +309,7 @@ def test_the_experiment_on_climbing_prints_its_tables(what, capsys, monkeypatch)
 
 def test_candidates_take_turns_among_classes_that_errors_cannot_tell_apart():
     model = Metered(open_model("exact:beta-bernoulli"))
-    problem = Problem(model, open_utility("frequency(0.3)", model.space), 5, 4, 0)
+    problem = posed(model, open_utility("frequency(0.3)", model.family.space), 5, 4, 0)
     prompts = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     value = torch.tensor([1.0, 0.98, 0.2, 0.1], dtype=torch.float64)
     scores = HardScores.of("test", value, torch.full_like(value, 0.01))

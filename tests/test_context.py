@@ -9,14 +9,14 @@ from oracles import context_number, dirichlet_sequence_probability, is_dyck, log
 
 import posteer
 from posteer.api.elicit import elicit
-from posteer.api.evaluate import judge
+from posteer.api.evaluate import evaluate
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
 from posteer.evaluation import continuation_laws, expected_utility, landscape
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.utilities import open_utility
 from posteer.methods.latent_source import effective_latents
-from posteer.methods.protocol import Problem
+from posing import posed
 from posteer.methods.registry import open_method
 from posteer.models import ExactModel, FunctionModel, Metered, condition, open_model
 from posteer.tokens.contexts import ContextSpace, all_sequences
@@ -78,7 +78,7 @@ def test_every_prompt_after_a_context_is_worth_what_exact_bayes_says(
         v for v, n in zip(field.values.tolist(), field.sizes, strict=True) for _ in range(n)
     )
     assert counted == pytest.approx(sorted(expected), abs=1e-12)
-    best = judge(
+    best = evaluate(
         markov(order), utility, field.best_prompt.tolist(), context=context, horizon=horizon
     )
     assert best.rank == 1
@@ -131,15 +131,15 @@ def test_class_search_finds_the_best_of_all_prompts_after_the_context(
 ):
     tokens = tuple(map(int, context))
     model = Metered(condition(open_model(markov(order)), tokens))
-    goal = open_utility(utility, model.space)
-    problem = Problem(model, goal, length, 4, 0)
+    goal = open_utility(utility, model.family.space)
+    problem = posed(model, goal, length, 4, 0)
     (answer,) = open_method(f"classes-analytic(samples=300,estimator=importance{search})").solve(
         [problem]
     )
     prompts = all_sequences(2, length)
-    values = bank_estimate(model.process, tokens, goal, utility_order, prompts, 4, 300)
+    values = bank_estimate(model.prior, tokens, goal, utility_order, prompts, 4, 300)
     assert answer.surrogate == pytest.approx(float(values.max()), abs=1e-12)
-    own = bank_estimate(model.process, tokens, goal, utility_order, answer.prompt[None], 4, 300)
+    own = bank_estimate(model.prior, tokens, goal, utility_order, answer.prompt[None], 4, 300)
     assert float(own) == pytest.approx(answer.surrogate, abs=1e-12)
     assert (answer.certificate is None) == bool(search)
     assert model.queries.forward_tokens == 0
@@ -154,17 +154,17 @@ def test_surrogates_and_snapped_prompts_after_a_context(
     prompt is the bank's estimate of it."""
     tokens = tuple(map(int, context))
     model = Metered(condition(open_model(markov(order)), tokens))
-    goal = open_utility(utility, model.space)
-    problem = Problem(model, goal, length, 4, 0)
+    goal = open_utility(utility, model.family.space)
+    problem = posed(model, goal, length, 4, 0)
     method = open_method(f"ppt-rb-analytic(samples=200,steps=25,tilt={tilt})")
     (solution,) = method.optimise([problem])
     prompt, value = solution.snap("own-context")
     assert len(prompt) == length
-    own = bank_estimate(model.process, tokens, goal, utility_order, prompt[None], 4, 200)
+    own = bank_estimate(model.prior, tokens, goal, utility_order, prompt[None], 4, 200)
     assert value == pytest.approx(float(own), abs=1e-12)
     # by definition: every prompt of the kernel with its probability
     space, kernel = solution.space, solution.ascent.prompt
-    bank = draw_analytic(model.process, 200, 0)
+    bank = draw_analytic(model.prior, 200, 0)
     log_w = torch.zeros(200).double()
     linear = torch.zeros(200).double()
     nu = torch.zeros(space.n_contexts).double()
@@ -350,7 +350,7 @@ def test_contexts_that_make_no_sense_are_refused():
         with pytest.raises(InputError, match=complaint):
             elicit("exact:urn", "dyck", length=3, context=context)
         with pytest.raises(InputError, match=complaint):
-            judge("exact:urn", "dyck", "010", context=context)
+            evaluate("exact:urn", "dyck", "010", context=context)
 
 
 def test_a_conditioned_model_is_another_model():
@@ -360,7 +360,7 @@ def test_a_conditioned_model_is_another_model():
         assert len({base.fingerprint, after.fingerprint, condition(base, (1, 0)).fingerprint}) == 3
         assert after.name == base.name
         assert torch.equal(
-            after.process.concentration, base.process.concentration + torch.tensor([[0, 1], [0, 0]])
+            after.prior.concentration, base.prior.concentration + torch.tensor([[0, 1], [0, 0]])
         )
     assert isinstance(condition(open_model("exact:urn"), (0,)), ExactModel)
 

@@ -22,8 +22,8 @@ def test_shipped_banks_belong_to_the_shipped_models(name):
         assert bank.origin.rollout_length == 2000
         assert bank.origin.model == name
         assert bank.origin.tokens == 5000 * 1999
-        assert bank.space == model.space
-        assert int(bank.counts[0].sum()) == 2000 - model.space.order
+        assert bank.space == model.family.space
+        assert int(bank.counts[0].sum()) == 2000 - model.family.space.order
     assert not (tuning.counts == held_out.counts).all()
 
 
@@ -42,13 +42,13 @@ def test_trained_models_are_steered_from_their_shipped_bank():
 def test_every_published_utility_runs_from_the_shipped_banks(name, method):
     """No token of the model is read while ascending; the full runs are in docs/records."""
     from posteer.goals.utilities import open_utility
-    from posteer.methods.protocol import Problem
+    from posing import posed
     from posteer.models import Metered
     from posteer.paper.published import TARGETS, utility_of_target
 
     model = Metered(posteer.load(name))
     problems = [
-        Problem(model, open_utility(utility_of_target(target), model.space), 6, 4, seed=0)
+        posed(model, open_utility(utility_of_target(target), model.family.space), 6, 4, seed=0)
         for target in TARGETS[name]
     ]
     for answer in open_method(f"{method}(steps=2)").solve(problems):
@@ -67,19 +67,21 @@ def test_the_held_out_surrogate_is_the_estimate_on_the_other_bank():
     from posteer.families.markov.means import utility_of_kernels
     from posteer.families.markov.tilt import latents_last, log_tilt
     from posteer.goals.utilities import open_utility
-    from posteer.methods.protocol import Problem
+    from posing import posed
     from posteer.models import Metered
 
     model = Metered(posteer.load("urn"))
-    utility = open_utility("frequency(0.3)", model.space)
+    utility = open_utility("frequency(0.3)", model.family.space)
     method = open_method("ppt-rb(steps=20)")
-    (solution,) = method.optimise([Problem(model, utility, 6, 4, 0)])
+    (solution,) = method.optimise([posed(model, utility, 6, 4, 0)])
     value, error = method.on_held_out(solution)
     other = shipped_bank(model.fingerprint, "held-out")
     prompt = solution.ascent.prompt
-    weights = log_tilt(model.space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(0)
-    last = final_context(model.space, prompt.transitions, prompt.initial, 5)[0]
-    means = utility_of_kernels(utility, model.space, other.kernels, 4) @ last
+    weights = log_tilt(model.family.space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(
+        0
+    )
+    last = final_context(model.family.space, prompt.transitions, prompt.initial, 5)[0]
+    means = utility_of_kernels(utility, model.family.space, other.kernels, 4) @ last
     assert value == pytest.approx(float(weights @ means))
     spread = (weights * (means - weights @ means)).square().sum().sqrt()
     assert error == pytest.approx(float(spread))
@@ -120,7 +122,7 @@ def test_the_default_method_fits_the_model():
     from posteer.models import Metered
 
     def default_method(model):
-        goal = open_utility("dyck", model.space)
+        goal = open_utility("dyck", model.family.space)
         return choose_method(Metered(model), [goal], 6, 4)[0]
 
     from posteer.models import FunctionModel

@@ -5,7 +5,7 @@ from examples import PROMISED
 
 import posteer
 from posteer.api.elicit import elicit, elicit_many
-from posteer.api.evaluate import judge
+from posteer.api.evaluate import evaluate
 from posteer.core.errors import InputError
 from posteer.goals.utilities import open_utility
 from posteer.methods.auto import choose_method
@@ -104,7 +104,7 @@ def test_any_vocabulary_order_length_and_horizon(model, utility, length, horizon
     assert found.rank >= 1
     best = elicit(model, utility, length=length, horizon=horizon, method="exhaustive")
     assert best.expected_utility == pytest.approx(found.optimum, abs=1e-12)
-    again = judge(model, utility, found.prompt, horizon=horizon)
+    again = evaluate(model, utility, found.prompt, horizon=horizon)
     assert again.expected_utility == pytest.approx(found.expected_utility, abs=1e-12)
     assert (again.rank, again.optimum) == (found.rank, found.optimum)
 
@@ -139,7 +139,7 @@ def test_long_horizons_of_plain_functions_fall_back_to_rollouts():
     with pytest.raises(InputError, match="use --method ppt"):
         elicit("exact:beta-bernoulli", count, length=5, horizon=24, method="ppt-rb-analytic")
     model = Metered(open_model("exact:beta-bernoulli"))
-    name, reason = choose_method(model, [open_utility(count, model.space)], 5, 24)
+    name, reason = choose_method(model, [open_utility(count, model.family.space)], 5, 24)
     assert name == "ppt-analytic" and "no exact mean at horizon 24" in reason
     found = elicit(
         "exact:beta-bernoulli",
@@ -221,11 +221,11 @@ def test_a_utility_that_reads_further_than_the_prompt_is_refused():
 def test_a_batch_has_one_model_and_utilities_of_its_vocabulary():
     from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
     from posteer.goals.utilities import Dyck
-    from posteer.methods.protocol import Problem
+    from posing import posed
     from posteer.models import Metered, open_model
 
     models = [Metered(open_model("exact:urn")) for _ in range(2)]
-    mixed = [Problem(model, Dyck(), 4, 4, 0) for model in models]
+    mixed = [posed(model, Dyck(), 4, 4, 0) for model in models]
     with pytest.raises(InputError, match="share their model"):
         open_method("ppt-rb-analytic").solve(mixed)
     with pytest.raises(InputError, match="is for 2 tokens: the model has 3"):
@@ -261,11 +261,11 @@ def test_long_prompts_survive_banks_with_zero_frequencies():
 
 def test_rollout_banks_are_shared_by_seeds_and_analytic_ones_are_not():
     from posteer.goals.utilities import Dyck
-    from posteer.methods.protocol import Problem
+    from posing import posed
     from posteer.models import Metered, open_model
 
     model = Metered(open_model("exact:urn"))
-    problems = [Problem(model, Dyck(), 4, 4, seed) for seed in (0, 1)]
+    problems = [posed(model, Dyck(), 4, 4, seed) for seed in (0, 1)]
     for name, shared in (
         ("ppt(samples=20,rollout-length=9,steps=1)", True),
         ("ppt-analytic(samples=20,steps=1)", False),
@@ -280,4 +280,4 @@ def test_impossible_prompts_are_not_ranked_and_not_judged():
     assert found.n_prompts == 2
     assert found.optimum == 0.0
     with pytest.raises(InputError, match="impossible"):
-        judge("exact:coins(0,1)", "dyck", "0101")
+        evaluate("exact:coins(0,1)", "dyck", "0101")

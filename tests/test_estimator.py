@@ -41,7 +41,7 @@ def test_surrogate_and_gradient_against_all_prompts_and_continuations(
 ):
     """J_tilt is a rational function of A: its gradient by complex steps through enumeration."""
     space, kernels, prompts, _, means = setup(vocab, order, horizon, text)
-    at = estimate(space, prompts, batch(kernels, 1), length - order, ExactMeans(means))
+    at = estimate(TiltedRuns(space, batch(kernels, 1), length - order, ExactMeans(means)), prompts)
     table, initial = prompts.transitions[0].numpy(), prompts.initial[0].tolist()
     arguments = (value, order, vocab, length, horizon)
     expected = surrogate(kernels.tolist(), table.tolist(), initial, *arguments)
@@ -74,7 +74,7 @@ def _complex_surrogate(kernels, transitions, initial, value, order, vocab, lengt
 def test_gradient_in_rho_with_frozen_weights(vocab, order, length):
     """Linear in rho once the weights are frozen: unit starts give the gradient directly."""
     space, kernels, prompts, _, means = setup(vocab, order, 4, "frequency(0.3)")
-    at = estimate(space, prompts, batch(kernels, 1), length - order, ExactMeans(means))
+    at = estimate(TiltedRuns(space, batch(kernels, 1), length - order, ExactMeans(means)), prompts)
     weights = at.log_tilt[0].softmax(0).numpy()
     mu_w = means[0].numpy() @ weights
     for start in range(space.n_contexts):
@@ -90,7 +90,7 @@ def test_gradient_agrees_with_autograd_on_a_large_bank(order):
     kernels, prompts = random_kernels(space, 400, seed=3), random_prompts(space, 2, seed=4)
     means = utility_of_kernels(open_utility("dyck", space), space, kernels, 4)
     source = ExactMeans(means.T.expand(2, -1, -1))
-    at = estimate(space, prompts, batch(kernels, 2), steps, source)
+    at = estimate(TiltedRuns(space, batch(kernels, 2), steps, source), prompts)
     for b in range(2):
         table = prompts.transitions[b].clone().requires_grad_()
         law = prompts.initial[b].expand(400, -1)
@@ -116,7 +116,7 @@ def test_single_rollouts_are_unbiased(order):
     kernels, prompts = random_kernels(space, 40, seed=5), random_prompts(space, 1, seed=6)
     utility = open_utility("reverse-xent(sym-0.2)" if order else "frequency(0.3)", space)
     means = utility_of_kernels(utility, space, kernels, 4).T[None]
-    exact = estimate(space, prompts, batch(kernels, 1), steps, ExactMeans(means))
+    exact = estimate(TiltedRuns(space, batch(kernels, 1), steps, ExactMeans(means)), prompts)
     source = SingleRollouts(
         space,
         batch(kernels, n),
@@ -125,7 +125,7 @@ def test_single_rollouts_are_unbiased(order):
         [torch_stream(seed, "rollouts") for seed in range(n)],
     )
     many = PromptKernel(prompts.transitions.expand(n, -1, -1), prompts.initial.expand(n, -1))
-    noisy = estimate(space, many, batch(kernels, n), steps, source)
+    noisy = estimate(TiltedRuns(space, batch(kernels, n), steps, source), many)
     for name in ("surrogate", "gradient", "initial_gradient"):
         draws = getattr(noisy, name).flatten(1) if name != "surrogate" else noisy.surrogate[:, None]
         error = draws.std(0) / n**0.5
@@ -144,13 +144,15 @@ def test_more_latents_bring_the_estimate_to_the_posterior_mean():
     from posteer.models import open_model
 
     model = open_model("exact:urn")
-    utility = open_utility("dyck", model.space)
-    bank = draw_analytic(model.process, 100_000, seed=0)
+    utility = open_utility("dyck", model.family.space)
+    bank = draw_analytic(model.prior, 100_000, seed=0)
     alternating = PromptKernel(
         torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).double(), torch.tensor([[1.0, 0.0]]).double()
     )
-    means = utility_of_kernels(utility, model.space, bank.kernels, 4).T[None]
-    at = estimate(model.space, alternating, batch(bank.kernels, 1), 5, ExactMeans(means))
+    means = utility_of_kernels(utility, model.family.space, bank.kernels, 4).T[None]
+    at = estimate(
+        TiltedRuns(model.family.space, batch(bank.kernels, 1), 5, ExactMeans(means)), alternating
+    )
     exact = expected_utility(model, utility, torch.tensor([[0, 1, 0, 1, 0, 1]]), 4)
     gap = abs(float(at.surrogate[0]) - float(exact.expected_utility[0]))
     assert gap < 5 * float(at.standard_error[0])

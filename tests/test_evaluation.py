@@ -34,7 +34,7 @@ class OnlyPredicts:
 
     def __init__(self, name):
         self._model = open_model(name)
-        self.name, self.space = name, self._model.space
+        self.name, self.space = name, self._model.family.space
         self.start, self.advance = self._model.start, self._model.advance
         self.process, self.batch_limit = None, self._model.batch_limit
         self.log_predictive = self._model.log_predictive
@@ -46,7 +46,7 @@ class OnlyPredicts:
 @pytest.mark.parametrize(("text", "value"), UTILITIES)
 def test_expected_utility_against_all_continuations(name, vocab, order, concentration, text, value):
     model, length, horizon = open_model(name), order + 3, 3
-    utility = open_utility(text, model.space)
+    utility = open_utility(text, model.family.space)
     prompts = all_sequences(vocab, length)
     found = expected_utility(model, utility, prompts, horizon)
     assert bool((found.standard_error == 0).all())
@@ -58,7 +58,7 @@ def test_expected_utility_against_all_continuations(name, vocab, order, concentr
 def test_a_markov_target_scores_the_first_token_from_the_prompts_last_context():
     model = open_model("exact:urn")
     target = [[0.1, 0.9], [0.7, 0.3]]
-    utility = open_utility(f"reverse-xent({target})", model.space)
+    utility = open_utility(f"reverse-xent({target})", model.family.space)
     value = value_of("reverse", target=target)
     prompts = all_sequences(2, 4)
     found = expected_utility(model, utility, prompts, 3).expected_utility
@@ -70,7 +70,7 @@ def test_a_markov_target_scores_the_first_token_from_the_prompts_last_context():
 def test_the_prefix_tree_is_read_once():
     """64 prompts of 6 tokens, then 2 + 4 + 8 inner nodes each: not 16 continuations of 4."""
     model = Metered(open_model("exact:urn"))
-    expected_utility(model, open_utility("dyck", model.space), all_sequences(2, 6), 4)
+    expected_utility(model, open_utility("dyck", model.family.space), all_sequences(2, 6), 4)
     assert model.queries.forward_tokens == 64 * (6 + 2 + 4 + 8)
 
 
@@ -82,11 +82,15 @@ def test_monte_carlo_when_continuations_are_too_many():
     model = open_model("exact:beta-bernoulli")
     share = lambda y: sum(y) / len(y)  # noqa: E731
     prompt = torch.tensor([[1, 1, 1, 0]])
-    found = expected_utility(model, open_utility(share, model.space), prompt, 30, n_rollouts=4000)
+    found = expected_utility(
+        model, open_utility(share, model.family.space), prompt, 30, n_rollouts=4000
+    )
     error = float(found.standard_error[0])
     assert 0 < error < 0.01
     assert abs(float(found.expected_utility[0]) - 3.5 / 5) < 6 * error
-    again = expected_utility(model, open_utility(share, model.space), prompt, 30, n_rollouts=4000)
+    again = expected_utility(
+        model, open_utility(share, model.family.space), prompt, 30, n_rollouts=4000
+    )
     assert torch.equal(found.expected_utility, again.expected_utility)
 
 
@@ -131,7 +135,7 @@ def test_too_many_classes_are_declined():
 @pytest.mark.parametrize("name", ["exact:urn", "exact:beta-bernoulli", "exact:coins(0.2,0.7)"])
 def test_classes_and_plain_enumeration_rank_alike(name, text):
     exact, plain = open_model(name), OnlyPredicts(name)
-    utility = open_utility(text, exact.space)
+    utility = open_utility(text, exact.family.space)
     by_class, by_prompt = landscape(exact, utility, 6, 4), landscape(plain, utility, 6, 4)
     assert by_class.n_prompts == by_prompt.n_prompts == 64
     assert by_class.optimum == pytest.approx(by_prompt.optimum, abs=1e-12)
@@ -151,16 +155,16 @@ def test_ties_share_a_rank():
 def test_published_optimum_at_length_fifty():
     """DESIGN's figure for Dyck on the idealised urn, from all 2**50 prompts."""
     model = open_model("exact:urn")
-    field = landscape(model, open_utility("dyck", model.space), 50, 4)
+    field = landscape(model, open_utility("dyck", model.family.space), 50, 4)
     assert field.optimum == pytest.approx(0.926, abs=5e-4)
     assert field.best_prompt.tolist() == [0, 1] * 25
 
 
 def test_what_cannot_be_enumerated_is_unknown():
     plain = OnlyPredicts("exact:urn")
-    assert landscape(plain, open_utility("dyck", plain.space), 20, 4) is None
+    assert landscape(plain, open_utility("dyck", plain.family.space), 20, 4) is None
     exact = open_model("exact:urn")
-    assert landscape(exact, open_utility("dyck", exact.space), 6, 40) is None
+    assert landscape(exact, open_utility("dyck", exact.family.space), 6, 40) is None
 
 
 @pytest.mark.parametrize(
@@ -170,14 +174,18 @@ def test_what_cannot_be_enumerated_is_unknown():
 def test_bad_prompts_are_refused(prompt, horizon, complaint):
     model = open_model("exact:urn")
     with pytest.raises(InputError, match=complaint):
-        expected_utility(model, open_utility("dyck", model.space), torch.tensor([prompt]), horizon)
+        expected_utility(
+            model, open_utility("dyck", model.family.space), torch.tensor([prompt]), horizon
+        )
 
 
 def test_models_are_incremental_and_whole_alike():
     """Logarithms of size one to three: a few units in the last place between batches."""
     for name, *_ in MODELS:
         model = open_model(name)
-        tokens = torch.tensor(list(itertools.islice(sequences(model.space.vocab_size, 5), 7)))
+        tokens = torch.tensor(
+            list(itertools.islice(sequences(model.family.space.vocab_size, 5), 7))
+        )
         laws = model.log_predictive(tokens)
         state = model.start(len(tokens))
         for t in range(5):
@@ -191,7 +199,7 @@ def test_models_are_incremental_and_whole_alike():
 
 def test_exactness_does_not_depend_on_how_many_prompts_are_asked_for():
     model = open_model("exact:urn")
-    utility = open_utility("dyck", model.space)
+    utility = open_utility("dyck", model.family.space)
     prompts = torch.zeros(70, 6, dtype=torch.long)
     many = expected_utility(model, utility, prompts, 12)
     one = expected_utility(model, utility, prompts[:1], 12)
@@ -203,7 +211,7 @@ def test_expected_utility_at_three_tokens_order_two_horizon_four():
     """The largest case of the oracles, (3, 2, 6, 4), on a spread of prompts."""
     table = [[0.3 + 0.1 * (c % 4), 0.7, 0.2] for c in range(9)]
     model = open_model(f"exact:markov(vocab=3,order=2,concentration={table})")
-    utility = open_utility("dyck", model.space)
+    utility = open_utility("dyck", model.family.space)
     prompts = all_sequences(3, 6)[::61]
     found = expected_utility(model, utility, prompts, 4).expected_utility
     for row, prompt in enumerate(prompts.tolist()):
@@ -215,6 +223,6 @@ def test_long_rankings_report_their_progress():
     seen = []
     model = open_model("exact:urn")
     report = lambda what, done, total: seen.append((what, done, total))  # noqa: E731
-    landscape(model, open_utility("dyck", model.space), 50, 10, report)
+    landscape(model, open_utility("dyck", model.family.space), 50, 10, report)
     assert seen[-1] == ("ranking all prompts", 2452, 2452)
     assert len(seen) > 1

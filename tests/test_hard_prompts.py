@@ -11,7 +11,7 @@ from oracles import context_number, kernel_probability, mean_utility, value_of
 from posteer.banks import LatentBank, Origin, draw_analytic
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
-from posteer.methods.protocol import Problem
+from posing import posed
 from posteer.methods.scorers.protocol import BankScorer, HardScorer, score_classes
 from posteer.models import Metered, open_model
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
@@ -93,12 +93,15 @@ def test_the_standard_error_of_a_difference_over_many_banks():
     The relative error of a standard deviation of 400 draws is 3.5%; the estimate itself varies.
     """
     model = Metered(open_model("exact:urn"))
-    problem = Problem(model, open_utility("dyck", model.space), 6, 4, 0)
+    problem = posed(model, open_utility("dyck", model.family.space), 6, 4, 0)
     prompts = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 1, 1, 1, 0, 1]])
-    counts, last = count_transitions(model.space, prompts).long(), model.space.suffix(prompts)
+    counts, last = (
+        count_transitions(model.family.space, prompts).long(),
+        model.family.space.suffix(prompts),
+    )
     found = []
     for seed in range(400):
-        scorer = BankScorer.of(draw_analytic(model.process, 500, seed), problem)
+        scorer = BankScorer.of(draw_analytic(model.prior, 500, seed), problem)
         assert isinstance(scorer, HardScorer)
         found.append(scorer.difference(counts, last))
     differences, errors = (torch.tensor(figures) for figures in zip(*found, strict=True))

@@ -8,7 +8,7 @@ from scipy.stats import genpareto
 
 from posteer.banks import draw_analytic
 from posteer.core.weights import ess_fraction, normalise, pareto_k, pareto_smoothed
-from posteer.families.markov.priors import open_process
+from posteer.families.registry import open_process
 
 
 def test_ess_of_known_weights():

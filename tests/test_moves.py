@@ -19,7 +19,7 @@ from posteer.methods.climbing.moves import (
     simple_cycles,
 )
 from posteer.methods.climbing.token_moves import TokenMoves
-from posteer.methods.direct.simple import single_substitutions
+from posteer.methods.direct.coordinate import single_substitutions
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
 spaces = st.sampled_from([(2, 0), (2, 1), (2, 2), (2, 3), (3, 0), (3, 1), (3, 2), (4, 1)])

@@ -8,7 +8,7 @@ from networks import small
 from oracles import kernel_probability, sequences
 
 from posteer.api.elicit import elicit
-from posteer.api.evaluate import judge
+from posteer.api.evaluate import evaluate
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
 from posteer.evaluation import continuation_laws, estimate_from_bank, expected_utility
@@ -51,7 +51,7 @@ def test_the_bank_estimates_it():
     goal = forward_cross_entropy(TARGET)
     prompts = all_sequences(2, 5)[::5]
     exact = expected_utility(model, goal, prompts, 4).expected_utility
-    bank = draw_analytic(model.process, 40_000, seed=1)
+    bank = draw_analytic(model.prior, 40_000, seed=1)
     found = estimate_from_bank(bank, goal, prompts, 4)
     assert torch.allclose(found, exact, atol=0.06)  # 40,000 latents; ESS at worst a few hundred
 
@@ -63,10 +63,10 @@ def test_the_bank_estimates_it():
 def test_bank_estimates_of_goals_of_any_order(process, name):
     """Targets of a lower, the same and a higher order than the latents."""
     model = open_model(f"exact:{process}")
-    goal = open_goal(name, model.space)
+    goal = open_goal(name, model.family.space)
     prompts = all_sequences(2, 5)[3::7]
     exact = expected_utility(model, goal, prompts, 3).expected_utility
-    bank = draw_analytic(model.process, 40_000, seed=2)
+    bank = draw_analytic(model.prior, 40_000, seed=2)
     found = estimate_from_bank(bank, goal, prompts, 3)
     assert torch.allclose(found, exact, atol=0.08, rtol=0.02)
 
@@ -79,7 +79,7 @@ def test_forward_and_reverse_have_different_optima():
     assert 0 < sum(forward.prompt) < 6
     assert (
         forward.expected_utility
-        > judge("exact:beta-bernoulli", "forward-xent(tau-0.6)", reverse.prompt).expected_utility
+        > evaluate("exact:beta-bernoulli", "forward-xent(tau-0.6)", reverse.prompt).expected_utility
     )
 
 
@@ -96,7 +96,7 @@ def test_what_it_cannot_do_is_said():
     with pytest.raises(InputError, match="no expected utility, which is what PPT ascends"):
         elicit("exact:urn", "forward-xent(sym-0.1)", length=6, method="ppt-rb-analytic")
     with pytest.raises(InputError, match="needs every continuation"):
-        judge("exact:urn", "forward-xent(sym-0.1)", "0101", horizon=20)
+        evaluate("exact:urn", "forward-xent(sym-0.1)", "0101", horizon=20)
     goal = forward_cross_entropy("tau-0.2")
     with pytest.raises(InputError, match="is for 2 tokens"):
         open_goal(goal, ContextSpace(3, 0))

@@ -16,7 +16,7 @@ from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.evaluation import estimate_from_bank, expected_utility
 from posteer.families.markov.fit.densities import PriorDensity
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
-from posteer.families.markov.priors import sample_sequences
+from posteer.families.markov.OLD import sample_sequences
 from posteer.goals.utilities import open_utility
 from posteer.methods.scorers import (
     Automatic,
@@ -45,7 +45,7 @@ def walks(process, n, length, seed=1):
 @cache
 def setting(name, n_latents):
     model = open_model(name)
-    bank = draw_analytic(model.process, n_latents, 0)
+    bank = draw_analytic(model.prior, n_latents, 0)
     fit = ConjugateFit(bank)
     found = (
         ImportanceSampled(bank),
@@ -60,9 +60,9 @@ def compared(model, posterior, prompts, horizon, utilities=UTILITIES):
     """Estimate less truth, its standard error, and the scores, over utilities."""
     differences, errors, all_scores = [], [], []
     for text in utilities:
-        utility = open_utility(text, model.space)
+        utility = open_utility(text, model.family.space)
         truth = expected_utility(model, utility, prompts, horizon).expected_utility
-        scores = scores_of_prompts(posterior, model.space, utility, prompts, horizon)
+        scores = scores_of_prompts(posterior, model.family.space, utility, prompts, horizon)
         differences.append(scores.value - truth)
         errors.append(scores.standard_error)
         all_scores.append(scores)
@@ -76,7 +76,7 @@ def compared(model, posterior, prompts, horizon, utilities=UTILITIES):
 )
 def test_all_are_right_after_short_prompts(name, estimator):
     model, posteriors = setting(name, 4000)
-    prompts = walks(model.process, 6, 6)
+    prompts = walks(model.prior, 6, 6)
     posterior = posteriors[estimator]
     assert isinstance(posterior, HardPromptPosterior)
     difference, error, scores = compared(model, posterior, prompts, 4)
@@ -89,7 +89,7 @@ def test_all_are_right_after_short_prompts(name, estimator):
 def test_plain_weights_collapse_at_length_100_and_say_so():
     """V=4: the bank holds no latent near the posterior; the other two do not need one."""
     model, posteriors = setting("exact:markov(vocab=4,order=1)", 5000)
-    prompts = walks(model.process, 6, 100)
+    prompts = walks(model.prior, 6, 100)
     difference, error, scores = compared(model, posteriors["importance"], prompts, 4)
     assert not within(difference, error, DEGREES["importance"])
     assert bool((scores[0].pareto_k > 0.7).all())
@@ -193,13 +193,13 @@ def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
     monkeypatch.setattr("posteer.families.markov.urns.MOST_CLASSES", 16)
     model, posteriors = setting("exact:urn", 4000)
     share = lambda y: sum(y) / len(y)  # noqa: E731
-    utility = open_utility(share if text == "callable" else text, model.space)
-    prompts = walks(model.process, 3, 8)
+    utility = open_utility(share if text == "callable" else text, model.family.space)
+    prompts = walks(model.prior, 3, 8)
     urns = posteriors["conjugate"].urn_means(utility, 13)
-    assert not urns.possible(model.space.suffix(prompts))
+    assert not urns.possible(model.family.space.suffix(prompts))
     truth = expected_utility(model, utility, prompts, 13).expected_utility
     for name in ("importance", "conjugate", "smc"):
-        scores = scores_of_prompts(posteriors[name], model.space, utility, prompts, 13)
+        scores = scores_of_prompts(posteriors[name], model.family.space, utility, prompts, 13)
         assert within(scores.value - truth, scores.standard_error, DEGREES[name])
         assert bool((scores.standard_error < 0.05).all())
 
@@ -208,8 +208,8 @@ def test_long_horizons_are_averaged_over_posterior_draws(text, monkeypatch):
 def test_utilities_that_read_further_back_than_the_latents(name):
     """Wide counts fold to the latents' own, the tokens of the first context included."""
     model = open_model(name)
-    bank = draw_analytic(model.process, 500, 0)
-    utility = open_utility("reverse-xent([[.1,.9],[.7,.3],[.4,.6],[.2,.8]])", model.space)
+    bank = draw_analytic(model.prior, 500, 0)
+    utility = open_utility("reverse-xent([[.1,.9],[.7,.3],[.4,.6],[.2,.8]])", model.family.space)
     wide, prompts = ContextSpace(2, 2), all_sequences(2, 6)
     counts = count_transitions(wide, prompts)
     first, last = wide.encode(prompts[:, :2]), wide.suffix(prompts)
@@ -229,12 +229,12 @@ def test_utilities_that_read_further_back_than_the_latents(name):
 
 def test_a_prompt_scores_alike_alone_and_in_a_batch():
     model, posteriors = setting("exact:urn", 4000)
-    utility = open_utility("frequency(0.3)", model.space)
-    prompts = walks(model.process, 3, 30)
+    utility = open_utility("frequency(0.3)", model.family.space)
+    prompts = walks(model.prior, 3, 30)
     for horizon, name in ((4, "importance"), (4, "conjugate"), (17, "conjugate"), (4, "smc")):
         posterior = posteriors[name]
-        together = scores_of_prompts(posterior, model.space, utility, prompts, horizon)
-        alone = scores_of_prompts(posterior, model.space, utility, prompts[1:2], horizon)
+        together = scores_of_prompts(posterior, model.family.space, utility, prompts, horizon)
+        alone = scores_of_prompts(posterior, model.family.space, utility, prompts[1:2], horizon)
         assert float(alone.value) == pytest.approx(float(together.value[1]), abs=1e-12)
         assert float(alone.standard_error) == pytest.approx(
             float(together.standard_error[1]), abs=1e-12
@@ -243,23 +243,27 @@ def test_a_prompt_scores_alike_alone_and_in_a_batch():
 
 def test_thousands_of_prompts_in_parts(monkeypatch):
     model, posteriors = setting("exact:urn", 4000)
-    utility = open_utility("dyck", model.space)
+    utility = open_utility("dyck", model.family.space)
     prompts = all_sequences(2, 8)
     for name in ("importance", "conjugate"):
-        whole = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
+        whole = scores_of_prompts(posteriors[name], model.family.space, utility, prompts, 4)
         for module in ("methods.scorers.importance", "families.markov.urns"):
             monkeypatch.setattr(f"posteer.{module}.NUMBERS_AT_ONCE", 10_000)
-        parts = scores_of_prompts(posteriors[name], model.space, utility, prompts, 4)
+        parts = scores_of_prompts(posteriors[name], model.family.space, utility, prompts, 4)
         assert torch.allclose(whole.value, parts.value, atol=1e-12)
         assert torch.allclose(whole.standard_error, parts.standard_error, atol=1e-12)
 
 
 def test_what_no_latent_can_emit():
     model = open_model("exact:mixture([[1,0],[0.5,0.5]],[[0.8,0.2],[0,1]])")
-    bank = draw_analytic(model.process, 300, 0)
+    bank = draw_analytic(model.prior, 300, 0)
     prompts = torch.tensor([[0, 1, 1, 0], [0, 0, 0, 0]])  # 01 needs the second, 10 the first
     scores = scores_of_prompts(
-        ImportanceSampled(bank), model.space, open_utility("dyck", model.space), prompts, 4
+        ImportanceSampled(bank),
+        model.family.space,
+        open_utility("dyck", model.family.space),
+        prompts,
+        4,
     )
     assert scores.value[0] == -torch.inf and scores.ess_fraction[0] == 0
     assert scores.value[1].isfinite()

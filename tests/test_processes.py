@@ -7,7 +7,7 @@ from oracles import context_number, dirichlet_sequence_probability, kernel_proba
 
 from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.families.markov.priors import (
+from posteer.families.markov.OLD import (
     DirichletRows,
     FiniteMixture,
     open_process,

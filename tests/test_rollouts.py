@@ -13,7 +13,7 @@ from posteer.banks.rollouts import BLOCK, roll_out
 from posteer.banks.unvisited import TREATMENTS, kernels_of_counts
 from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream
-from posteer.families.markov.priors import open_process
+from posteer.families.registry import open_process
 from posteer.models import FunctionModel, Metered, open_model
 from posteer.tokens.contexts import count_transitions
 

@@ -29,7 +29,7 @@ from posteer.tokens.contexts import all_sequences
 
 def by_the_book(model, utility, prompt, horizon=4):
     """The paper's GCG in plain steps: one sequence at a time, no trees, no batches."""
-    space = model.space
+    space = model.family.space
     objective = ExpectedUtility(utility, space.vocab_size, horizon)
     order = utility.order
 
@@ -181,7 +181,7 @@ def test_enough_coordinate_restarts_find_the_optimum():
 
 def test_a_buffer_starts_wide_and_sampling_goes_on_after_a_poor_draw():
     model = small(vocab=4)
-    best = landscape(model, open_utility("frequency(0.4)", model.space), 4, 3).optimum
+    best = landscape(model, open_utility("frequency(0.4)", model.family.space), 4, 3).optimum
     for buffer in (1, 8):
         search = GreedyCoordinateGradient(top_k=4, candidates=3, steps=60, buffer=buffer)
         problems = problems_of(model, "frequency(0.4)", length=4, seeds=range(5), horizon=3)

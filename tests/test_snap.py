@@ -216,8 +216,8 @@ def test_snapping_at_a_lifted_order_scores_the_whole_prompt():
     from posteer.models import open_model
 
     model = open_model("exact:beta-bernoulli")
-    utility = open_utility("reverse-xent(sym-0.9)", model.space)
-    bank = draw_analytic(model.process, 50_000, 0).at_order(1)
+    utility = open_utility("reverse-xent(sym-0.9)", model.family.space)
+    bank = draw_analytic(model.prior, 50_000, 0).at_order(1)
     means = utility_of_kernels(utility, bank.space, bank.kernels, 4)
     uniform = PromptKernel(torch.full((1, 2, 2), 0.5).double(), torch.full((1, 2), 0.5).double())
     candidates = propose(bank.space, uniform, 6)

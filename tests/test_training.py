@@ -13,7 +13,7 @@ import torch
 from networks import damage
 
 from posteer.core.errors import InputError
-from posteer.families.markov.priors import open_process
+from posteer.families.registry import open_process
 from posteer.models import ExactModel, load
 from posteer.models.transformer.model import Architecture
 from posteer.training.data import HeldOut, exact_log_loss, training_batch

@@ -108,7 +108,7 @@ def test_a_state_is_advanced_once_and_forked_by_select():
 def test_evaluation_works_on_transformers():
     """The prefix tree over a cache against scoring each whole sequence."""
     model = Metered(small(vocab=2))
-    utility = open_utility("frequency(0.3)", model.space)
+    utility = open_utility("frequency(0.3)", model.family.space)
     prompts = torch.tensor([[0, 1, 1], [1, 1, 0]])
     found = expected_utility(model, utility, prompts, 3).expected_utility
     from posteer.tokens.contexts import all_sequences
@@ -192,7 +192,7 @@ def test_shipped_models_filter_like_exact_bayes(name):
     from posteer.models import load
 
     model = load(name)
-    distance = total_variation(model, model.process.spec, 16, 60)
+    distance = total_variation(model, model.prior.spec, 16, 60)
     assert float(distance.mean()) < 0.006
     assert float(distance.amax()) < 0.025
 

@@ -155,7 +155,7 @@ def columns(kind: type, prefix: str = "") -> dict[str, type]:
         several = get_origin(hint) is tuple  # is shown as text
         own = str if several else next((a for a in get_args(hint) if a is not NoneType), hint)
         if is_dataclass(own):
-            found |= columns(own, f"{prefix}{name}_")  # type: ignore[arg-type]
+            found |= columns(own, f"{prefix}{name}_")
         else:
             known = (float, int, bool)
             found[prefix + name] = own if own in known else str

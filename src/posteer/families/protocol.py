@@ -111,6 +111,7 @@ class Prior(Protocol):
         """The posterior after these tokens: what follows them is predicted by it."""
 
 
+@runtime_checkable
 class ExactClasses(Protocol):
     """Classes of prompts that an exact filter cannot tell apart, impossible ones left out."""
 
@@ -160,6 +161,7 @@ class Tiltable(Protocol):
         """The contexts that such kernels are over."""
 
 
+@runtime_checkable
 class Tally(Protocol):
     """What is kept of rollouts as their tokens come."""
 

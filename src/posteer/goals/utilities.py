@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from posteer.core.errors import require
 from posteer.core.registry import Registry
@@ -28,6 +28,7 @@ UTILITIES: Registry[Callable[[Spec, int], Goal]] = Registry(
 """Each makes a goal of its specification and the size of the vocabulary."""
 
 
+@runtime_checkable
 class Over(Protocol):
     """What a goal is opened for: a model, a family, or a space of contexts."""
 

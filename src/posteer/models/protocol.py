@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Flag, auto
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -152,7 +152,7 @@ class Model:
         """This model after a context, where it has a way of its own to read one."""
         return None
 
-    def to(self, device: str) -> Self:
+    def to(self, device: str) -> Model:
         """Move the model, if it can be moved."""
         return self
 

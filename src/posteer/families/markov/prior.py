@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 import numpy as np
 import torch
@@ -64,7 +63,7 @@ class MarkovPrior(ABC):
         """Draws of kernels."""
 
     @abstractmethod
-    def posterior(self, counts: Float[Tensor, "C V"]) -> Self:
+    def posterior(self, counts: Float[Tensor, "C V"]) -> MarkovPrior:
         """The prior updated on transition counts."""
 
     @abstractmethod
@@ -113,7 +112,7 @@ class MarkovPrior(ABC):
         head = torch.tensor(self.head, dtype=prompts.dtype).expand(len(prompts), -1)
         return self.log_marginal(count_transitions(self.space, torch.cat([head, prompts], 1)))
 
-    def after(self, tokens: tuple[int, ...]) -> Self:
+    def after(self, tokens: tuple[int, ...]) -> MarkovPrior:
         news, updated = (*self.head, *tokens), self
         if len(news) > self.space.order:  # the first tokens say nothing about the kernel
             updated = self.posterior(count_transitions(self.space, torch.tensor(news)))

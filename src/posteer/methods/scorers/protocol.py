@@ -88,7 +88,9 @@ class HardScorer(Protocol):
 
 
 def log_weights_of(
-    lifted: Lifted, counts: Float[Tensor, "K C V"], first: Int[Tensor, "K"] | None
+    lifted: Lifted,
+    counts: Int[Tensor, "K C V"] | Float[Tensor, "K C V"],
+    first: Int[Tensor, "K"] | None,
 ) -> Float[Tensor, "K L"]:
     """Log-likelihood of classes under each latent, that of their first contexts included."""
     log_weights = log_likelihood(counts.to(lifted.kernels.dtype), lifted.kernels)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,7 +89,7 @@ class TransformerModel(Model):
             self._fingerprint = fingerprint(self.network)
         return self._fingerprint
 
-    def to(self, device: str) -> Self:
+    def to(self, device: str) -> TransformerModel:
         """Move the network; a state made before stays where it was."""
         if torch.device(device) != self.device:
             self.network.to(device)

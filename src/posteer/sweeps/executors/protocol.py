@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from posteer.sweeps.configuration import SweepConfig
 from posteer.sweeps.runner import Report
@@ -24,6 +24,7 @@ class Work:
     report: Report
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Has `run_here` called somewhere, until the store holds every run.
 

@@ -16,13 +16,13 @@ from timing import milliseconds
 from torch import Tensor
 
 from posteer.banks import draw_analytic
+from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.kernels import chain_matrix
 from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.priors import DirichletRows
 from posteer.families.markov.tilt import latents_last
 from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.ascent import initial_prompts
-from posteer.methods.ppt.estimator import ExactMeans, estimate
+from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns, estimate
 from posteer.tokens.contexts import ContextSpace
 
 
@@ -38,10 +38,11 @@ class Setting:
         self.means = [utility_of_kernels(utility, self.space, bank, 4) for bank in self.banks]
         self.prompts = initial_prompts(self.space, list(range(n_runs)))
         self.latents = torch.stack([latents_last(bank) for bank in self.banks])
-        self.source = ExactMeans(torch.stack(self.means).transpose(1, 2).contiguous())
+        source = ExactMeans(torch.stack(self.means).transpose(1, 2).contiguous())
+        self.runs = TiltedRuns(self.space, self.latents, self.steps, source)
 
     def ours(self) -> Tensor:
-        return estimate(self.space, self.prompts, self.latents, self.steps, self.source).gradient
+        return estimate(self.runs, self.prompts).gradient
 
     def autograd_per_seed(self) -> Tensor:
         gradients = []

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from posteer.banks import DrawPlan, draw_bank
 from posteer.models import Metered, load
-from posteer.models.transformer.model import attend_to_cache
+from posteer.models.transformer.network import attend_to_cache
 
 HEADS, WIDTH, CAPACITY = 8, 32, 2048
 BACKENDS = {

@@ -15,7 +15,7 @@ from timing import milliseconds
 from torch import Tensor, nn
 
 from posteer.models import load
-from posteer.models.transformer.model import Block, Transformer
+from posteer.models.transformer.network import Block, Transformer
 
 
 def as_torch_encoder(network: Transformer) -> Callable[[Tensor], Tensor]:
@@ -61,7 +61,7 @@ def main() -> None:
     model = load(given.model)
     peer = as_torch_encoder(model.network)
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(model.space.vocab_size, (64, 54), generator=generator)
+    tokens = torch.randint(model.vocab_size, (64, 54), generator=generator)
     torch.testing.assert_close(model.log_predictive(tokens), peer(tokens), rtol=1e-3, atol=1e-4)
     ours = milliseconds(lambda: model.log_predictive(tokens))
     theirs = milliseconds(lambda: peer(tokens))

@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from posteer.banks.rollouts import DrawPlan, draw_bank, roll_out
-from posteer.models import Metered, TransformerModel, load
+from posteer.models import Metered, load
+from posteer.models.transformer.model import TransformerModel
 from posteer.models.transformer.one_layer import OneLayerModel
 
 
@@ -44,7 +45,7 @@ def cache_bytes(model: TransformerModel, plan: DrawPlan) -> float:
 
 def against_general(model: OneLayerModel, plan: DrawPlan) -> None:
     """The whole bank by counts; a block of it with a key-value cache."""
-    general = TransformerModel(model.network, model.name, model.process)
+    general = TransformerModel(model.network, model.name, model.prior)
     started = time.perf_counter()
     bank = draw_bank(Metered(model), plan)
     fast = time.perf_counter() - started
@@ -53,7 +54,7 @@ def against_general(model: OneLayerModel, plan: DrawPlan) -> None:
     warm = time.perf_counter() - started
     block = 64
     started = time.perf_counter()
-    part = roll_out(Metered(general), plan, 0, block)
+    part = roll_out(Metered(general), plan, plan.check(general), 0, block)
     slow = (time.perf_counter() - started) * plan.n_samples / block
     assert bank.counts is not None and again.counts is not None
     same = int((bank.counts[:block] == part.counts).flatten(1).all(1).sum())

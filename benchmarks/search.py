@@ -18,12 +18,13 @@ import torch
 from timing import milliseconds
 from torch import Tensor
 
+from posteer.goals.dyck import Dyck
 from posteer.goals.objectives import ExpectedUtility
-from posteer.goals.utilities import Dyck
+from posteer.methods.direct.coordinate import single_substitutions
 from posteer.methods.direct.field import Field
-from posteer.methods.direct.simple import single_substitutions
-from posteer.methods.protocol import Problem
-from posteer.models import Metered, TransformerModel, load
+from posteer.methods.protocol import Request, pose
+from posteer.models import load
+from posteer.models.transformer.model import TransformerModel
 from posteer.tokens.contexts import all_sequences
 
 LENGTH, HORIZON = 50, 4
@@ -84,7 +85,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     model = load("urn")
-    field = Field([Problem(Metered(model), Dyck(), LENGTH, HORIZON, 0)], "gcg", gradients=True)
+    asked = Request(model=model, utility=Dyck(), length=LENGTH, horizon=HORIZON)
+    field = Field(pose([asked]))
     prompt = torch.randint(2, (LENGTH,), generator=torch.Generator().manual_seed(0))
     candidates = single_substitutions(prompt, 2)[: given.candidates]
     reference = ours(field, prompt, candidates)

@@ -8,7 +8,7 @@ exponential (logarithm, log-gamma) of, once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +18,8 @@ from torch import Tensor
 
 from posteer.banks import DrawPlan, LatentBank, draw_analytic
 from posteer.core.errors import InputError
+from posteer.core.limits import ENUMERABLE_CLASSES
+from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.fit import selection
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.fit.expectation_maximisation import (
@@ -25,21 +27,22 @@ from posteer.families.markov.fit.expectation_maximisation import (
     Fitted,
     expectation_maximisation,
 )
-from posteer.families.markov.geometric import LogLatents
 from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.priors import DirichletRows
-from posteer.families.markov.prompt_classes import ENUMERABLE_CLASSES, ClassProblem
+from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.families.markov.tilt import Tilt, cheaper_algorithm
 from posteer.goals.protocol import Utility
 from posteer.goals.utilities import open_utility
+from posteer.methods.answers import Answer
 from posteer.methods.classes.method import ClassSearch
 from posteer.methods.climbing.search import SearchSettings, random_prompts
 from posteer.methods.ppt.estimator import estimate
 from posteer.methods.ppt.updates import update_rule
-from posteer.methods.protocol import Problem
-from posteer.methods.scorers import ConjugateFit, Estimators, HardPromptPosterior, TemperedSMC
+from posteer.methods.protocol import Request, pose
+from posteer.methods.scorers.choice import Estimators
+from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.methods.scorers.importance import ImportanceSampled
-from posteer.models import Metered, open_model
+from posteer.methods.scorers.posterior import HardPromptPosterior
+from posteer.methods.scorers.smc import TemperedSMC
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
 HORIZON = 4
@@ -103,20 +106,10 @@ def ascent_step(setting: Setting, tilt: Tilt) -> Workload:
     update = update_rule(given.space, 0.1, 1e-6)
     contexts, numbers = given.space.n_contexts, setting.entries * setting.L
     algorithm = cheaper_algorithm(given.space, given.prompts, given.steps)
-
-    logs = LogLatents.of(given.latents) if tilt == "geometric" else None  # once an ascent
+    runs = replace(given.runs, tilt=tilt)  # logarithms are taken here, once an ascent
 
     def step() -> object:
-        at = estimate(
-            given.space,
-            given.prompts,
-            given.latents,
-            given.steps,
-            given.source,
-            tilt=tilt,
-            logs=logs,
-        )
-        return update(given.prompts, at)
+        return update(given.prompts, estimate(runs, given.prompts))
 
     def cost() -> Cost:
         read = 8.0 * (numbers + contexts * setting.L)
@@ -187,7 +180,7 @@ def importance_by_tokens(setting: Setting) -> Workload:
 
 def conjugate(setting: Setting) -> Workload:
     """Scores by the fit, without errors; fitting is measured by itself."""
-    fit = ConjugateFit(setting.bank()).without_errors()
+    fit = ConjugateFit(setting.bank()).for_search()
     call = scores_by(setting, fit, BATCH)
     call()  # classes of continuations are worked out once for a utility
     components = len(fit.mixture)
@@ -248,7 +241,7 @@ class CountedSMC(TemperedSMC):
 def smc(setting: Setting) -> Workload:
     """Scores by SMC; the fit and the density its moves need are set-up."""
     estimators = Estimators(setting.bank())
-    sampler = CountedSMC(estimators.bank, fit=estimators.conjugate)
+    sampler = CountedSMC(estimators.bank, fit=estimators.fit)
     assert len(sampler.density.mixture) >= 1  # fitted here, not in the call
     ask = scores_by(setting, sampler, SMALL_BATCH)
 
@@ -273,24 +266,26 @@ def smc(setting: Setting) -> Workload:
 def class_search(setting: Setting, limit: int) -> Workload:
     """A whole `classes-analytic` run: bank, estimator, search, errors of the best."""
     process = f"vocab={setting.V},order={setting.order},concentration=0.5"
-    model = Metered(open_model(f"exact:markov({process})"))
-    problem = Problem(model, setting.utility(), setting.m, HORIZON, 0)
-    if limit and ClassProblem.of(problem).enumerate(limit) is None:
+    model = f"exact:markov({process})"
+    asked = Request(model=model, utility=setting.utility(), length=setting.m, horizon=HORIZON)
+    problem = pose([asked])[0]
+    if limit and problem.markov.enumerate(limit) is None:
         raise InputError(f"more than {limit:,} classes")
     method = ClassSearch(
         analytic=True, draw=DrawPlan(n_samples=setting.L), search=SearchSettings(limit=limit)
     )
-    found: list[Any] = []
+    found: list[Answer] = []
 
     def run() -> None:
         found[:] = method.solve([problem])
 
     def details() -> dict[str, Any]:
         answer = found[0]
+        assert answer.estimator is not None
         return {
             "classes": sum(step.candidates for step in answer.history),
             "rounds": answer.steps,
-            "estimator": answer.estimator.partition(":")[0],
+            "estimator": answer.estimator.name,
         }
 
     return Workload(run, details=details)

@@ -2,7 +2,7 @@
 
     posteer sample --model urn --seed 2 --out banks/urn.2.safetensors       # and so on
     python studies/bank_seeds.py run banks --out docs/records/bank-seeds.jsonl
-    python studies/bank_seeds.py show docs/records/bank-seeds.jsonl
+    python studies/bank_seeds.py show [docs/records/bank-seeds.jsonl]
 
 With a model's shipped bank the search leaves nothing to chance, so runs of other seeds are the same
 runs. What chance there is lies in the bank: `run` asks for all targets at both lengths with
@@ -11,19 +11,22 @@ runs. What chance there is lies in the bank: `run` asks for all targets at both 
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from beyond import WITHIN
+from places import RECORDS
+from running import Options, read_records, run
+from tables import grouped, heading
 
 from posteer.api.elicit import elicit_many
 from posteer.banks import LatentBank, load_bank
 from posteer.banks.shipped import shipped_bank
+from posteer.core.errors import InputError, require
 from posteer.models import load
+from posteer.models.protocol import Model
 from posteer.paper.cells import Cells
 from posteer.paper.published import METHODS, TARGETS, utility_of_target
 from posteer.sweeps.results import read_rows
@@ -33,6 +36,7 @@ LENGTHS = (6, 50)
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
     """A record for each model, bank, length and target."""
+    require(folder.is_dir(), f"{folder}: no such folder of banks")
     given = [load_bank(path) for path in sorted(folder.glob("*.safetensors"))]
     for name, targets in TARGETS.items():
         model = load(name)
@@ -44,11 +48,12 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _runs_of_bank(
-    model: Any, targets: list[str], bank: LatentBank, length: int
+    model: Model, targets: list[str], bank: LatentBank, length: int
 ) -> Iterator[dict[str, Any]]:
     utilities = [utility_of_target(target) for target in targets]
     found = elicit_many(model, utilities, length=length, bank=bank, verify=8)
     for target, one in zip(targets, found, strict=True):
+        estimator = one.answer.estimator
         yield {
             "model": model.name,
             "bank_seed": bank.origin.seed,
@@ -58,17 +63,16 @@ def _runs_of_bank(
             "expected_utility": one.expected_utility,
             "rank": one.rank,
             "forward_tokens": one.cost["forward_tokens"],
-            "estimator": (one.estimator or "").split(":")[0],
+            "estimator": "" if estimator is None else estimator.name,
         }
 
 
 def summary(records: list[dict[str, Any]]) -> list[str]:
     """By model and length; a cell's spread is from its best bank to its worst."""
-    lines = [
+    lines = heading(
         "| model | m | banks | cells | same prompt from every bank | spread of J under 1e-3 "
-        "| largest spread | runs at rank 1 |",
-        "|---" * 8 + "|",
-    ]
+        "| largest spread | runs at rank 1 |"
+    )
     for (model, length), cells in _grouped(records).items():
         values = {t: [r["expected_utility"] for r in cell] for t, cell in cells.items()}
         spreads = {t: max(v) - min(v) for t, v in values.items()}
@@ -87,10 +91,9 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 def misses(records: list[dict[str, Any]], paper: Cells) -> list[str]:
     """Cells in which some bank does worse than another by more than 1e-3."""
-    lines = [
-        "| model | m | target | best bank | worst | banks as good as the best | best of the five |",
-        "|---" * 7 + "|",
-    ]
+    lines = heading(
+        "| model | m | target | best bank | worst | banks as good as the best | best of the five |"
+    )
     for (model, length), cells in _grouped(records).items():
         for target, cell in cells.items():
             values = [record["expected_utility"] for record in cell]
@@ -109,33 +112,29 @@ def _grouped(
     records: list[dict[str, Any]],
 ) -> dict[tuple[str, int], dict[str, list[dict[str, Any]]]]:
     """By model and length, then by target."""
-    groups: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for record in records:
-        groups[record["model"], record["length"]][record["target"]].append(record)
-    return groups
+    groups = grouped(records, lambda record: (record["model"], record["length"]))
+    return {key: grouped(own, lambda record: record["target"]) for key, own in groups.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Options(__doc__)
     parser.add_argument("what", choices=("run", "show"))
-    parser.add_argument("path", type=Path, help="a folder of banks, or records")
+    parser.add_argument("path", type=Path, nargs="?", help="a folder of banks, or records")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--paper", type=Path, default=Path("docs/records/paper.parquet"))
+    parser.add_argument("--paper", type=Path, default=RECORDS / "paper.parquet")
     given = parser.parse_args(arguments)
+    paper = Cells(read_rows(given.paper))
     if given.what == "run":
+        if given.path is None:
+            raise InputError("run: expected a folder of banks")
         lines = [json.dumps(record) + "\n" for record in runs(given.path)]
         if given.out is not None:
             given.out.write_text("".join(lines))
         records = [json.loads(line) for line in lines]
     else:
-        records = [json.loads(line) for line in given.path.read_text().splitlines()]
-    paper = Cells(read_rows(given.paper))
+        records = read_records(given.path or RECORDS / "bank-seeds.jsonl")
     print("\n".join([*summary(records), "", *misses(records, paper)]))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

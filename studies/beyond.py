@@ -1,18 +1,21 @@
 """`auto` on the paper's cells, beside the five published methods as published and as we ran them.
 
     posteer sweep --preset auto --out runs/auto
-    python studies/beyond.py runs/auto [--records docs/records/paper.parquet]
+    python studies/beyond.py [runs/auto] [--records docs/records/paper.parquet]
 
-A cell where another method's mean J is higher by more than 1e-3 is listed.
+A cell where another method's mean J is higher by more than 1e-3 is listed. Without runs, those in
+docs/records.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+
+from places import RECORDS
+from running import Options, run
+from tables import grouped, heading
 
 from posteer.paper.agreement import exact_optimum
 from posteer.paper.cells import Cell, Cells
@@ -101,11 +104,10 @@ def _spent(cell: Cell) -> list[float]:
 
 def summary(found: list[Beside]) -> list[str]:
     """By model and length."""
-    lines = [
+    lines = heading(
         "| model | m | cells | at least as good as all five, as we ran them | as published "
-        "| rank 1 | mean gain over the best of ours | largest | tokens a run | GCG's |",
-        "|---" * 10 + "|",
-    ]
+        "| rank 1 | mean gain over the best of ours | largest | tokens a run | GCG's |"
+    )
     for (model, length), own in _grouped(found).items():
         gains = [one.value - one.ours for one in own]
         ranked = [one for one in own if one.rank is not None]
@@ -121,10 +123,7 @@ def summary(found: list[Beside]) -> list[str]:
 
 def shortfalls(found: list[Beside]) -> list[str]:
     """How far the means of the five methods lie below `auto`."""
-    lines = [
-        "| method | model | m | cells within 1e-3 of auto | mean shortfall | largest |",
-        "|---" * 6 + "|",
-    ]
+    lines = heading("| method | model | m | cells within 1e-3 of auto | mean shortfall | largest |")
     for method in METHODS:
         for (model, length), own in _grouped(found).items():
             gaps = {one.target: one.value - one.by_method[method] for one in own}
@@ -138,18 +137,12 @@ def shortfalls(found: list[Beside]) -> list[str]:
 
 
 def _grouped(found: list[Beside]) -> dict[tuple[str, int], list[Beside]]:
-    groups: dict[tuple[str, int], list[Beside]] = defaultdict(list)
-    for one in found:
-        groups[one.model, one.length].append(one)
-    return groups
+    return grouped(found, lambda one: (one.model, one.length))
 
 
 def behind(found: list[Beside]) -> list[str]:
     """Cells where something else is better, with why where it can be told."""
-    lines = [
-        "| model | m | target | auto | best of ours | best published | optimum | why |",
-        "|---" * 8 + "|",
-    ]
+    lines = heading("| model | m | target | auto | best of ours | best published | optimum | why |")
     for one in found:
         unranked = one.rank is not None and one.rank > 1
         if one.behind_ours or one.behind_published or unranked:
@@ -168,13 +161,13 @@ def behind(found: list[Beside]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--records", type=Path, default=Path("docs/records/paper.parquet"))
+    parser = Options(__doc__)
+    parser.add_argument("runs", type=Path, nargs="?", default=RECORDS / "auto.parquet")
+    parser.add_argument("--records", type=Path, default=RECORDS / "paper.parquet")
     given = parser.parse_args(arguments)
     found = cells_beside(Cells(read_rows(given.runs)), Cells(read_rows(given.records)))
     print("\n".join([*summary(found), "", *shortfalls(found), "", *behind(found)]))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

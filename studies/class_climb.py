@@ -12,21 +12,20 @@ of all classes for the same bank.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 
 from past_binary import ExactScorer
+from running import Options, positive, run
+from tables import heading
 from torch import Tensor
 
 from posteer.banks import draw_analytic
 from posteer.core.shapes import Int
 from posteer.evaluation import expected_utility
-from posteer.families.markov.prompt_classes import ClassProblem
-from posteer.goals.utilities import open_utility
 from posteer.methods.climbing.search import SearchSettings, search_classes
-from posteer.methods.protocol import Problem
+from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.scorers.protocol import BankScorer, HardScores
-from posteer.models import ExactModel, Metered, open_model
+from posteer.models import ExactModel
 
 HORIZON = 4
 PAST_BINARY = [("vocab=2,order=2", 50), ("vocab=3,order=1", 50), ("vocab=4,order=1", 30)]
@@ -58,34 +57,34 @@ class CautiousScorer:
         return replace(scores, value=scores.value - doubt)
 
 
-def _asked(process: str, utility: str, length: int) -> tuple[ExactModel, Problem, ClassProblem]:
-    model = open_model(f"exact:markov({process})")
-    assert isinstance(model, ExactModel)
-    goal = open_utility(utility, model.space)
-    problem = Problem(Metered(model), goal, length, HORIZON, 0)
-    return model, problem, ClassProblem(model.space, length, goal.order)
+def _asked(process: str, utility: str, length: int) -> tuple[ExactModel, Problem]:
+    model = f"exact:markov({process})"
+    asked = Request(model=model, utility=utility, length=length, horizon=HORIZON)
+    problem = pose([asked])[0]
+    assert isinstance(problem.model.inner, ExactModel)
+    return problem.model.inner, problem
 
 
 def banks(samples: int, restarts: int) -> list[str]:
     """One row per model and utility."""
     settings = SearchSettings(limit=0, restarts=restarts, keep=1)
-    lines = [
+    lines = heading(
         "| model | m | utility | "
         + " | ".join(f"J, z={z:g} (ESS)" for z in CAUTIONS)
-        + " | climb on exact J |",
-        "|---" * (4 + len(CAUTIONS)) + "|",
-    ]
+        + " | climb on exact J |"
+    )
     for process, length in PAST_BINARY:
         for utility in ("dyck", "frequency(0.3)", "reverse-xent(sym-0.2)"):
-            model, problem, asked = _asked(process, utility, length)
-            scorer = BankScorer.of(draw_analytic(model.process, samples, 0), problem)
+            model, problem = _asked(process, utility, length)
+            scorer = BankScorer.of(draw_analytic(model.prior, samples, 0), problem)
             cells = []
             for caution in CAUTIONS:
-                found = search_classes(asked, CautiousScorer(scorer, caution), settings)
-                judged = expected_utility(model, problem.utility, found.prompts[:1], HORIZON)
+                cautious = CautiousScorer(scorer, caution)
+                found = search_classes(problem.markov, cautious, settings)
+                judged = expected_utility(model, problem.goal, found.prompts[:1], HORIZON)
                 ess = float(found.scores.ess_fraction[0]) * samples
                 cells.append(f"{float(judged.expected_utility[0]):.4f} ({ess:.0f})")
-            best = search_classes(asked, ExactScorer.of(model, problem), settings)
+            best = search_classes(problem.markov, ExactScorer.of(model, problem), settings)
             cells.append(f"{float(best.scores.value[0]):.4f}")
             lines.append(f"| {process} | {length} | {utility} | {' | '.join(cells)} |")
     return lines
@@ -93,18 +92,18 @@ def banks(samples: int, restarts: int) -> list[str]:
 
 def optima(samples: int, restarts: int, seeds: int) -> list[str]:
     """One row per model."""
-    lines = ["| model | m | classes | trials | at the optimum | misses |", "|---" * 6 + "|"]
+    lines = heading("| model | m | classes | trials | at the optimum | misses |")
     for process, length in ENUMERABLE:
         trials, misses, sizes = 0, [], set()
         for utility in UTILITIES:
-            model, problem, asked = _asked(process, utility, length)
-            scorer = BankScorer.of(draw_analytic(model.process, samples, 0), problem)
-            best = search_classes(asked, scorer, SearchSettings(limit=400_000, keep=1))
-            assert best.certificate is not None
+            model, problem = _asked(process, utility, length)
+            scorer = BankScorer.of(draw_analytic(model.prior, samples, 0), problem)
+            best = search_classes(problem.markov, scorer, SearchSettings(limit=400_000, keep=1))
+            assert best.stop_reason.exhaustive
             sizes.add(best.n_scored)
             for seed in range(seeds):
                 settings = SearchSettings(limit=0, restarts=restarts, keep=1)
-                found = search_classes(asked, scorer, settings, seed)
+                found = search_classes(problem.markov, scorer, settings, seed)
                 gap = float(best.scores.value[0] - found.scores.value[0])
                 trials += 1
                 misses += [f"{utility} by {gap:.4f}"] if gap > 1e-9 else []
@@ -117,15 +116,11 @@ def optima(samples: int, restarts: int, seeds: int) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="studies/class_climb.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Options(__doc__)
     parser.add_argument("what", choices=["banks", "optima"])
-    parser.add_argument("--samples", type=int, help="latents: 3000 for banks, 300 for optima")
-    parser.add_argument("--restarts", type=int, default=8)
-    parser.add_argument("--seeds", type=int, default=5, help="of optima")
+    parser.add_argument("--samples", type=positive, help="latents: 3000 for banks, 300 for optima")
+    parser.add_argument("--restarts", type=positive, default=8)
+    parser.add_argument("--seeds", type=positive, default=5, help="of optima")
     given = parser.parse_args(arguments)
     if given.what == "banks":
         print("\n".join(banks(given.samples or 3000, given.restarts)))
@@ -134,4 +129,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

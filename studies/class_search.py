@@ -13,28 +13,27 @@ leaves nothing out can only miss the optimum by the error of its bank: that colu
 
 from __future__ import annotations
 
-import argparse
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import torch
+from running import Options, positive, run
+from tables import grouped, heading
 
 from posteer.banks import LatentBank, draw_analytic, draw_bank
 from posteer.core.errors import InputError
 from posteer.evaluation import PromptLandscape, expected_utility, landscapes
-from posteer.goals.utilities import open_utility
 from posteer.methods.answers import Answer
 from posteer.methods.classes.method import ClassSearch
 from posteer.methods.ppt.method import PosteriorPrefixTuning
-from posteer.methods.protocol import Problem
+from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.registry import open_method
-from posteer.methods.scorers import ConjugateFit
+from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.methods.scorers.posterior import FoldedPrompts
 from posteer.methods.scorers.protocol import BankScorer
 from posteer.models import Metered, open_model
 from posteer.paper.published import TARGETS, utility_of_target
-from posteer.tokens.contexts import ContextSpace, count_transitions
 
 HORIZON = 4
 
@@ -67,30 +66,42 @@ class Outcome:
         return self.gap / self.difference_error if self.difference_error > 0 else math.inf
 
 
-def run(
+def outcomes_of(
     model_name: str, length: int, seeds: list[int], method: ClassSearch | PosteriorPrefixTuning
 ) -> list[Outcome]:
     """All targets of one model at one length."""
-    model = Metered(open_model(f"exact:{model_name}"))
-    assert model.process is not None
+    model = open_model(f"exact:{model_name}")
+    assert model.prior is not None
+    shared = None
     if method.analytic:
         n = method.draw.n_samples
-        banks = {seed: draw_analytic(model.process, n, seed) for seed in seeds}
+        banks = {seed: draw_analytic(model.prior, n, seed) for seed in seeds}
     else:
-        shared = draw_bank(model, method.draw)
-        banks, method = dict.fromkeys(seeds, shared), replace(method, bank=shared)
+        shared = draw_bank(Metered(model), method.draw)
+        banks = dict.fromkeys(seeds, shared)
     fits: dict[int, ConjugateFit] = {}
     targets = TARGETS[model_name]
-    utilities = [open_utility(utility_of_target(target), model.space) for target in targets]
-    problems = [
-        Problem(model, utility, length, HORIZON, seed) for utility in utilities for seed in seeds
+    requests = [
+        Request(
+            model=model,
+            utility=utility_of_target(target),
+            length=length,
+            horizon=HORIZON,
+            seed=seed,
+            bank=shared,
+        )
+        for target in targets
+        for seed in seeds
     ]
+    problems = pose(requests)
+    goals = [problem.goal for problem in problems[:: len(seeds)]]
+    fields = landscapes(model, goals, length, HORIZON)
     answers = method.solve(problems)
-    fields = landscapes(model.inner, utilities, length, HORIZON)
     outcomes = []
     for index, (problem, answer) in enumerate(zip(problems, answers, strict=True)):
         field = fields[index // len(seeds)]
-        assert field is not None
+        if field is None:
+            raise InputError(f"length {length}: too many prompts to know the best of them")
         bank = banks[problem.seed]
         fit = fits.setdefault(id(bank), ConjugateFit(bank))
         target = targets[index // len(seeds)]
@@ -107,17 +118,15 @@ def _judged(
     bank: LatentBank,
     fit: ConjugateFit,
 ) -> Outcome:
-    space = problem.model.space
-    judged = expected_utility(problem.model.inner, problem.utility, answer.prompt[None], HORIZON)
+    judged = expected_utility(problem.model.inner, problem.goal, answer.prompt[None], HORIZON)
     value = float(judged.expected_utility[0])
     pair = torch.stack([answer.prompt, field.best_prompt])
-    ends = ContextSpace(space.vocab_size, problem.order)
-    counts, last = count_transitions(space, pair), ends.suffix(pair)
-    if (answer.estimator or "").startswith("conjugate"):
-        prompts = FoldedPrompts(ends, counts.double(), last)
+    counts, _, last = problem.markov.describe(pair)
+    if answer.estimator is not None and answer.estimator.name == "conjugate":
+        prompts = FoldedPrompts(problem.markov.ends, counts.double(), last)
         _, error = fit.difference(problem.expected, prompts, HORIZON)
     else:
-        _, error = BankScorer.of(bank, problem).difference(counts.long(), last)
+        _, error = BankScorer.of(bank, problem).difference(counts, last)
     assert answer.surrogate is not None and answer.surrogate_standard_error is not None
     return Outcome(
         model=name,
@@ -136,13 +145,10 @@ def _judged(
 
 def table(outcomes: list[Outcome]) -> list[str]:
     """One row per target, figures averaged over seeds; the worst gap of them in errors."""
-    lines = [
-        "| model | m | target | J | optimum | gap | gap / s.e. of the difference | rank | ESS |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    cells: dict[tuple[str, int, str], list[Outcome]] = {}
-    for outcome in outcomes:
-        cells.setdefault((outcome.model, outcome.length, outcome.target), []).append(outcome)
+    lines = heading(
+        "| model | m | target | J | optimum | gap | gap / s.e. of the difference | rank | ESS |"
+    )
+    cells = grouped(outcomes, lambda one: (one.model, one.length, one.target))
     for (model, length, target), own in cells.items():
         worst = max(one.gap_in_errors for one in own)
         lines.append(
@@ -155,15 +161,11 @@ def table(outcomes: list[Outcome]) -> list[str]:
 
 def summary(outcomes: list[Outcome]) -> list[str]:
     """One row per model and length."""
-    lines = [
+    lines = heading(
         "| model | m | runs | at the optimum | mean gap | largest gap | largest gap / s.e. | "
-        "median ESS |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    groups: dict[tuple[str, int], list[Outcome]] = {}
-    for outcome in outcomes:
-        groups.setdefault((outcome.model, outcome.length), []).append(outcome)
-    for (model, length), own in groups.items():
+        "median ESS |"
+    )
+    for (model, length), own in grouped(outcomes, lambda one: (one.model, one.length)).items():
         gaps = [one.gap for one in own]
         reached = sum(one.rank == 1 for one in own)
         lines.append(
@@ -175,14 +177,10 @@ def summary(outcomes: list[Outcome]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="studies/class_search.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Options(__doc__)
     parser.add_argument("--models", nargs="+", default=list(TARGETS), choices=list(TARGETS))
-    parser.add_argument("--lengths", type=int, nargs="+", default=[6, 50])
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--lengths", type=positive, nargs="+", default=[6, 50])
+    parser.add_argument("--seeds", type=positive, default=1)
     parser.add_argument("--method", default="classes-analytic", help="one that works on latents")
     parser.add_argument("--summary", action="store_true", help="one row per model and length")
     given = parser.parse_args(arguments)
@@ -192,11 +190,11 @@ def main(arguments: list[str] | None = None) -> None:
     outcomes: list[Outcome] = []
     for model in given.models:
         for length in given.lengths:
-            outcomes += run(model, length, list(range(given.seeds)), method)
+            outcomes += outcomes_of(model, length, list(range(given.seeds)), method)
     print("\n".join(summary(outcomes)))
     if not given.summary:
         print("\n".join(["", *table(outcomes)]))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

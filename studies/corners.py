@@ -10,17 +10,18 @@ for the shipped one in float32 and in bfloat16, and for exact Bayes, beside the 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from running import Options, positive, run
+from tables import heading
 
 from posteer.banks import DrawPlan, LatentBank, draw_bank
+from posteer.core.device import pick_device
 from posteer.core.weights import ess_fraction
-from posteer.families.markov.kernels import log_likelihood
-from posteer.models import Metered, SequenceModel, TransformerModel, load, open_model
-from posteer.tokens.contexts import count_transitions
+from posteer.models import Metered, Model, load, open_model
+from posteer.models.transformer.model import TransformerModel
 from posteer.training.loop import Trainer
 from posteer.training.plan import PRESETS
 
@@ -31,22 +32,16 @@ PUBLISHED = {"zeros": "0.49", "ones": "0.38", "0101..": "0.20"}
 
 def moments(bank: LatentBank) -> dict[str, float]:
     """ESS/L of each fixed prompt, and how much of each row lies within 0.001 of a corner."""
-    space, kernels = bank.space, bank.kernels
-    found = {
-        name: float(
-            ess_fraction(log_likelihood(count_transitions(space, torch.tensor([prompt])), kernels))[
-                0
-            ]
-        )
-        for name, prompt in PROMPTS.items()
-    }
-    for context in range(space.n_contexts):
-        at_corner = (kernels[:, context].amax(-1) > 0.999).double().mean()
+    prompts = torch.tensor(list(PROMPTS.values()))
+    ess = ess_fraction(bank.latents.log_likelihood(prompts)).tolist()
+    found = dict(zip(PROMPTS, ess, strict=True))
+    for context in range(bank.space.n_contexts):
+        at_corner = (bank.kernels[:, context].amax(-1) > 0.999).double().mean()
         found[f"corner of row {context}"] = float(at_corner)
     return found
 
 
-def report(name: str, model: SequenceModel, rollouts: int) -> None:
+def report(name: str, model: Model, rollouts: int) -> None:
     bank = draw_bank(Metered(model), DrawPlan(n_samples=rollouts))
     print(
         f"| {name} | " + " | ".join(f"{value:.3f}" for value in moments(bank).values()) + " |",
@@ -54,32 +49,36 @@ def report(name: str, model: SequenceModel, rollouts: int) -> None:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def _stops(text: str) -> list[int]:
+    return [positive(step) for step in text.split(",")]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the training run")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", default="250,500,1000,2000,4000")
-    parser.add_argument("--rollouts", type=int, default=2000)
-    given = parser.parse_args()
-    stops = [int(step) for step in given.steps.split(",")]
-    print("| model | zeros | ones | 0101.. | corner of row 0 | corner of row 1 |")
-    print("|---|---|---|---|---|---|")
+    parser.add_argument("--steps", type=_stops, default="250,500,1000,2000,4000")
+    parser.add_argument("--rollouts", type=positive, default=2000)
+    given = parser.parse_args(arguments)
+    stops, device = given.steps, pick_device(given.device)
+    columns = "| model | zeros | ones | 0101.. | corner of row 0 | corner of row 1 |"
+    print("\n".join(heading(columns)))
     print("| published | " + " | ".join(PUBLISHED.values()) + " | | |")
     report("exact Bayes", open_model("exact:urn"), given.rollouts)
-    report("shipped, float32", load("urn", given.device), given.rollouts)
-    coarse = load("urn", given.device)
+    report("shipped, float32", load("urn", device), given.rollouts)
+    coarse = load("urn", device)
     coarse.network.bfloat16()
     report("shipped, bfloat16", coarse, given.rollouts)
     plan = replace(PRESETS["urn"], steps=stops[-1], warmup=min(1000, stops[0]))
-    trainer = Trainer(plan, given.out, device=given.device, compiled=given.device != "cpu")
+    trainer = Trainer(plan, given.out, device=device, compiled=device != "cpu")
     trainer.log_every = trainer.evaluate_every = stops[0]
     for stop in stops:
         trainer.run(should_stop=lambda stop=stop: trainer.step >= stop)  # type: ignore[misc]
-        model = TransformerModel(trainer.network, f"step-{stop}", trainer.process)
+        model = TransformerModel(trainer.network, f"step-{stop}", trainer.prior)
         excess = "" if trainer.excess is None else f", excess risk {trainer.excess.overall:.1e}"
         report(f"after {trainer.step:,} steps{excess}", model, given.rollouts)
         trainer.network.train()
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

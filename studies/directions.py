@@ -8,13 +8,13 @@ both objectives over all counts, each less its own maximum.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import torch
+from running import Options, run
 
 from posteer.evaluation import expected_utility
-from posteer.goals.objectives import open_goal
+from posteer.goals.utilities import open_goal
 from posteer.models import open_model
 from posteer.views.figures.canvas import canvas, check_path, save
 
@@ -29,16 +29,16 @@ def curves(target: str) -> dict[str, list[float]]:
     prompts = (torch.arange(LENGTH) < ones[:, None]).long()
     return {
         kind: expected_utility(
-            model, open_goal(f"{kind}({target})", model.space), prompts, HORIZON
+            model, open_goal(f"{kind}({target})", model), prompts, HORIZON
         ).expected_utility.tolist()
         for kind in ("reverse-xent", "forward-xent")
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    out = parser.parse_args(arguments).out
     check_path(out)
     pyplot = canvas()
     figure, panels = pyplot.subplots(1, len(TARGETS), figsize=(12, 3.4), sharey=True)
@@ -55,4 +55,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -12,34 +12,29 @@ how many seconds each estimator took in all, fitting included.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
+from running import Options, positive, run
+from tables import heading
 from torch import Tensor
 
 from posteer.banks import LatentBank, draw_analytic
 from posteer.banks.shipped import shipped_bank
-from posteer.core.errors import require
+from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float
-from posteer.families.markov.priors import DirichletRows, sample_sequences
+from posteer.families.markov.dirichlet import DirichletRows
 from posteer.goals.objectives import ExpectedUtility
 from posteer.goals.protocol import Utility
 from posteer.goals.utilities import open_utility
-from posteer.methods.scorers import (
-    ConjugateFit,
-    HardPromptPosterior,
-    ImportanceSampled,
-    TemperedSMC,
-    scores_of_prompts,
-)
-from posteer.models import SequenceModel, load
+from posteer.methods.scorers.choice import Estimators
+from posteer.methods.scorers.posterior import scores_of_prompts
+from posteer.models import ExactModel, Model, load
 from posteer.models.continuations import continuation_laws
-from posteer.models.exact import ExactModel
 from posteer.tokens.contexts import ContextSpace
 
 SETTINGS = (
@@ -52,14 +47,15 @@ SETTINGS = (
 )
 """Vocabulary, order, horizon, length."""
 
+ESTIMATORS = ("importance", "psis", "conjugate", "smc")
 UTILITIES = ("dyck", "frequency(0.3)", "reverse-xent(dir-4)")
 
 
 def exact_values(
-    model: SequenceModel, utilities: list[Utility], prompts: Tensor, horizon: int
+    model: Model, utilities: list[Utility], prompts: Tensor, horizon: int
 ) -> Float[Tensor, "U K"]:
     """J by enumeration at any horizon, a prompt at a time: 2**20 continuations still fit."""
-    vocab = model.space.vocab_size
+    vocab = model.vocab_size
     objectives = [ExpectedUtility(utility, vocab, horizon) for utility in utilities]
     columns = []
     for prompt in prompts:
@@ -76,7 +72,7 @@ def exact_values(
 class Case:
     """A model, its bank, and what is asked of both."""
 
-    model: SequenceModel
+    model: Model
     bank: LatentBank
     horizon: int
     length: int
@@ -94,29 +90,25 @@ def trained_case(name: str, horizon: int, length: int, device: str = "cpu") -> C
     """A shipped model and the bank of its own rollouts."""
     model = load(name, device)
     bank = shipped_bank(model.fingerprint)
-    require(bank is not None, f"{name} has no bank in the package")
-    assert bank is not None
+    if bank is None:
+        raise InputError(f"{name} has no bank in the package")
     return Case(model, bank, horizon, length)
 
 
 def rows(cases: Iterable[Case], n_prompts: int, seed: int) -> Iterator[str]:
-    yield "| V | order | N | m | utility | spread | k-hat | ESS | plain | PSIS | conjugate | SMC |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    yield from heading(
+        "| V | order | N | m | utility | spread | k-hat | ESS | plain | PSIS | conjugate | SMC |"
+    )
     seconds: dict[str, float] = defaultdict(float)
     for case in cases:
-        model, bank, space = case.model, case.bank, case.model.space
+        model, bank, space = case.model, case.bank, case.bank.space
         streams = numpy_stream(seed, "estimator-prompts"), torch_stream(seed, "estimator-prompts")
-        assert model.process is not None
-        prompts, _ = sample_sequences(model.process, n_prompts, case.length, *streams)
-        utilities = [open_utility(name, space) for name in UTILITIES]
+        assert model.prior is not None
+        prompts = model.prior.sample(n_prompts, streams[0]).roll_out(case.length, streams[1])
+        utilities = [open_utility(name, model) for name in UTILITIES]
         truth = exact_values(model, utilities, prompts, case.horizon)
-        fit = ConjugateFit(bank)
-        estimators: list[HardPromptPosterior] = [
-            ImportanceSampled(bank),
-            ImportanceSampled(bank, smoothed=True),
-            fit,
-            TemperedSMC(bank, fit=fit),
-        ]
+        known = Estimators(bank)
+        estimators = [known.named(name) for name in ESTIMATORS]
         for utility, exact in zip(utilities, truth, strict=True):
             cells = []
             for estimator in estimators:
@@ -136,17 +128,15 @@ def rows(cases: Iterable[Case], n_prompts: int, seed: int) -> Iterator[str]:
     yield f"\nSeconds for all scores: {taken}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("--model", nargs="+", help="trained models, with their shipped banks")
-    parser.add_argument("--length", type=int, default=50, help="of prompts for trained models")
-    parser.add_argument("--horizon", type=int, default=4, help="for trained models")
-    parser.add_argument("--prompts", type=int, default=5)
-    parser.add_argument("--latents", type=int, default=5000)
+    parser.add_argument("--length", type=positive, default=50, help="of prompts for trained models")
+    parser.add_argument("--horizon", type=positive, default=4, help="for trained models")
+    parser.add_argument("--prompts", type=positive, default=5)
+    parser.add_argument("--latents", type=positive, default=5000)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     cases = exact_cases(given.latents, given.seed)
     if given.model:
         cases = (trained_case(name, given.horizon, given.length) for name in given.model)
@@ -155,4 +145,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

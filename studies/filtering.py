@@ -10,22 +10,22 @@ after so many tokens of fixed sequences of its own process, mean and largest ove
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from running import Options, positive, run
+from tables import heading
 from torch import Tensor
 
 from posteer.core.files import write_json
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float
-from posteer.families.markov.priors import open_process, sample_sequences
-from posteer.models import SequenceModel, load, read_manifest, shipped_models
-from posteer.models.exact import ExactModel
-from posteer.models.transformer.checkpoint import MANIFEST
+from posteer.families.registry import open_process
+from posteer.models import ExactModel, Model, load, shipped_models
+from posteer.models.transformer.checkpoint import MANIFEST, read_manifest
 from posteer.training.data import HeldOut
 from posteer.training.plan import TrainingPlan
 
@@ -33,20 +33,19 @@ PREFIXES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 1999)
 
 
 def total_variation(
-    model: SequenceModel, process: str, n: int, length: int, seed: int = 0
+    model: Model, process: str, n: int, length: int, seed: int = 0
 ) -> Float[Tensor, "B T1"]:
     """Distance to exact Bayes after 0, 1, ..., length tokens of fixed sequences."""
     exact = ExactModel(open_process(process))
     stream, generator = numpy_stream(seed, "filtering"), torch_stream(seed, "filtering")
-    tokens, _ = sample_sequences(exact.process, n, length, stream, generator)
+    tokens = exact.prior.sample(n, stream).roll_out(length, generator)
     laws = torch.cat([model.log_predictive(part).cpu() for part in tokens.split(8)])
     return 0.5 * (laws.double().exp() - exact.log_predictive(tokens).exp()).abs().sum(-1)
 
 
 def print_variation(n: int, length: int) -> None:
     prefixes = [prefix for prefix in PREFIXES if prefix <= length]
-    print("| model | | " + " | ".join(map(str, prefixes)) + " |")
-    print("|---" * (2 + len(prefixes)) + "|")
+    print("\n".join(heading("| model | | " + " | ".join(map(str, prefixes)) + " |")))
     for name, folder in shipped_models().items():
         process = str(read_manifest(folder)["process"])
         distance = total_variation(load(name), process, n, length)
@@ -59,19 +58,19 @@ def measure_risk(name: str, folder: Path, n: int) -> dict[str, Any]:
     """Excess risk of a shipped model on `n` of its plan's held-out sequences."""
     manifest = read_manifest(folder)
     plan = TrainingPlan.from_json(manifest["plan"])
-    process = open_process(plan.process)
-    held_out = HeldOut(process, n, plan.length, plan.seed, torch.device("cpu"))
+    prior = open_process(plan.process)
+    held_out = HeldOut(prior, n, plan.length, plan.seed, torch.device("cpu"))
     risk = asdict(held_out.excess(load(name).network, part=4))
     return {"step": manifest["steps_done"], "sequences": n, **risk}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("what", choices=("variation", "risk"))
-    parser.add_argument("--sequences", type=int, default=64)
-    parser.add_argument("--length", type=int, default=1999)
+    parser.add_argument("--sequences", type=positive, default=64)
+    parser.add_argument("--length", type=positive, default=1999)
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.what == "variation":
         print_variation(given.sequences, given.length)
         return
@@ -83,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

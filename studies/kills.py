@@ -12,7 +12,6 @@ same to the last bit.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -24,8 +23,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from running import Options, run
 
 from posteer.paper.cells import Cells
 from posteer.paper.layouts import layouts_for
@@ -125,7 +127,7 @@ def kill_often(
         if moment is None:
             victim.wait()
         else:
-            came = wait_for(lambda m=moment, n=before: m.reached(out, n), victim.running, ceiling)
+            came = wait_for(partial(moment.reached, out, before), victim.running, ceiling)
             wait_for(lambda: False, victim.running, moment.delay if came else 0.0)
             at_work += came and victim.running()
             victim.kill()
@@ -208,8 +210,8 @@ def different_tables(one: Path, other: Path) -> list[str]:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=15.0)
@@ -217,7 +219,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--against", type=Path)
-    words = sys.argv[1:]
+    words = sys.argv[1:] if arguments is None else arguments
     cut = words.index("--") if "--" in words else len(words)
     given, rest = parser.parse_args(words[:cut]), words[cut + 1 :]
     started = time.perf_counter()
@@ -234,4 +236,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

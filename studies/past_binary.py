@@ -12,29 +12,28 @@ the model knows: `auto` with `--verify 8`, and both report the model tokens they
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from estimators import SETTINGS, exact_values
+from running import Options, positive, run
+from tables import heading
 from torch import Tensor
 
-from posteer.api.elicit import elicit
+from posteer.api.elicit import elicit, elicit_batch
 from posteer.core.device import pick_device
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Int
-from posteer.families.markov.priors import DirichletRows
+from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.families.markov.urns import UrnMeans
-from posteer.goals.utilities import open_utility
 from posteer.methods.climbing.climb import climb
-from posteer.methods.direct.simple import single_substitutions
-from posteer.methods.protocol import Problem
+from posteer.methods.direct.coordinate import single_substitutions
+from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.scorers.protocol import HardScores
-from posteer.models import Metered, open_model
-from posteer.models.exact import ExactModel
+from posteer.models import ExactModel, open_model
 
 CONCENTRATION = 0.5
 
@@ -43,18 +42,18 @@ CONCENTRATION = 0.5
 class ExactScorer:
     """J of exact Bayes with Dirichlet rows."""
 
-    process: DirichletRows
+    prior: DirichletRows
     means: UrnMeans
 
     @classmethod
     def of(cls, model: ExactModel, problem: Problem) -> ExactScorer:
-        assert isinstance(model.process, DirichletRows)
-        return cls(model.process, UrnMeans(problem.expected, model.space, problem.horizon))
+        assert isinstance(model.prior, DirichletRows)
+        return cls(model.prior, UrnMeans(problem.expected, problem.space, problem.horizon))
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
     ) -> HardScores:
-        urns = self.process.concentration + counts
+        urns = self.prior.concentration + counts
         value = self.means(urns[:, None], last)[:, 0]
         return HardScores.of("exact", value, torch.zeros_like(value), torch.ones_like(value))
 
@@ -102,34 +101,32 @@ def coordinate_ascent(
 
 def exact_rows(restarts: int, seed: int) -> Iterator[str]:
     """A row per setting and utility."""
-    yield (
+    yield from heading(
         "| V | order | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
         "| ahead by | method | seconds | coordinate: seconds, classes |"
     )
-    yield "|---" * 12 + "|"
     for vocab, order, horizon, length in SETTINGS:
-        process = DirichletRows.symmetric(vocab, order, CONCENTRATION)
-        model = ExactModel(process)
+        model = ExactModel(DirichletRows.symmetric(vocab, order, CONCENTRATION))
         for name in utilities_of(vocab, order, seed):
-            utility = open_utility(name, process.space)
-            found = elicit(model, utility, length=length, horizon=horizon, seed=seed)
-            problem = Problem(Metered(model), utility, length, horizon, seed)
+            asked = Request(model=model, utility=name, length=length, horizon=horizon, seed=seed)
+            (found,), (problem,) = elicit_batch([asked]), pose([asked])
+            chosen = found.answer.estimator
             value = _by_both(model, problem, torch.tensor(found.prompt)[None])
             started = time.perf_counter()
-            asked, scorer = ClassProblem.of(problem), ExactScorer.of(model, problem)
-            other, n_scored = coordinate_ascent(asked, scorer, restarts, seed)
+            scorer = ExactScorer.of(model, problem)
+            other, n_scored = coordinate_ascent(problem.markov, scorer, restarts, seed)
             seconds = time.perf_counter() - started
             yield (
                 f"| {vocab} | {order} | {horizon} | {length} | {name} | {value:.5f} "
                 f"| {found.surrogate:.4f} ± {found.surrogate_standard_error:.4f} | {other:.5f} "
-                f"| {value - other:+.5f} | {(found.estimator or '').split(':')[0]}, "
+                f"| {value - other:+.5f} | {'' if chosen is None else chosen.name}, "
                 f"{found.stop_reason} | {found.seconds:.1f} | {seconds:.0f} s, {n_scored:,} |"
             )
 
 
 def _by_both(model: ExactModel, problem: Problem, prompt: Int[Tensor, "1 m"]) -> float:
     """J of a prompt by classes of continuations, having checked it against the whole tree."""
-    described = ClassProblem.of(problem).describe(prompt)
+    described = problem.markov.describe(prompt)
     value = ExactScorer.of(model, problem)(*described).value
     tree = exact_values(model, [problem.expected], prompt, problem.horizon)[0]
     if not torch.allclose(value, tree, atol=1e-9, rtol=0):
@@ -139,14 +136,13 @@ def _by_both(model: ExactModel, problem: Problem, prompt: Int[Tensor, "1 m"]) ->
 
 def trained_rows(name: str, length: int, horizon: int, restarts: int, seed: int) -> Iterator[str]:
     """A row per utility, on the model itself."""
-    yield (
+    yield from heading(
         "| model | N | m | utility | J of auto's prompt | its estimate | coordinate ascent "
         "| ahead by | model tokens | coordinate's | ratio |"
     )
-    yield "|---" * 11 + "|"
     model = open_model(name, pick_device("auto"))
     rival = f"coordinate(restarts={restarts})"
-    for utility in utilities_of(model.space.vocab_size, model.space.order, seed):
+    for utility in utilities_of(model.vocab_size, model.order, seed):
         found = elicit(model, utility, length=length, horizon=horizon, seed=seed, verify=8)
         other = elicit(model, utility, length=length, horizon=horizon, seed=seed, method=rival)
         spent, theirs = found.cost["forward_tokens"], other.cost["forward_tokens"]
@@ -160,13 +156,11 @@ def trained_rows(name: str, length: int, horizon: int, restarts: int, seed: int)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Options(__doc__)
     parser.add_argument("--model", help="a trained model")
-    parser.add_argument("--length", type=int, default=50)
-    parser.add_argument("--horizon", type=int, default=4)
-    parser.add_argument("--restarts", type=int, default=20)
+    parser.add_argument("--length", type=positive, default=50)
+    parser.add_argument("--horizon", type=positive, default=4)
+    parser.add_argument("--restarts", type=positive, default=20)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     lines = exact_rows(given.restarts, given.seed)
@@ -177,4 +171,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,9 +15,12 @@ from __future__ import annotations
 import math
 
 import torch
+from running import Options, run
+from tables import heading
 from torch import Tensor
 
 from posteer.evaluation import expected_utility
+from posteer.families.markov.family import markov_space
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
 from posteer.models import open_model
@@ -106,15 +109,16 @@ def ess_distance(ess: Tensor, length: int) -> float:
 def snapped_mean(alpha: Tensor, length: int) -> float:
     """Mean J over starts of the better of floor and ceil ones, for tau-0.1."""
     model = open_model(f"exact:{MODEL}")
-    utility = open_utility("reverse-xent(tau-0.1)", model.space)
+    utility = open_utility("reverse-xent(tau-0.1)", model)
     prompts = (torch.arange(length) < torch.arange(length + 1)[:, None]).long()
     values = expected_utility(model, utility, prompts, HORIZON).expected_utility
     low, high = (alpha * length).floor().long(), (alpha * length).ceil().long()
     return float(torch.maximum(values[low], values[high]).mean())
 
 
-def main() -> None:
-    space = open_model(f"exact:{MODEL}").space
+def main(arguments: list[str] | None = None) -> None:
+    Options(__doc__).parse_args(arguments)
+    space = markov_space(open_model(f"exact:{MODEL}").family, MODEL)
     means = torch.stack(
         [
             utility_of_kernels(
@@ -123,8 +127,8 @@ def main() -> None:
             for target in TARGETS[MODEL]
         ]
     )
-    print("| optimiser | rate | initial logits | step limit | ESS distance | J tau-0.1, m=50 |")
-    print("|---|---|---|---|---|---|")
+    columns = "| optimiser | rate | initial logits | step limit | ESS distance | J tau-0.1, m=50 |"
+    print("\n".join(heading(columns)))
     for optimiser, rate, start, max_steps in READINGS:
         distance = 0.0
         for length in (6, 50):
@@ -137,4 +141,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

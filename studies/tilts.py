@@ -9,22 +9,22 @@ both tilts make of Dyck along those kernels, beside hard prompts with as many fl
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import torch
+from running import Options, run
 from torch import Tensor
 
-from posteer.banks import draw_analytic
+from posteer.banks import LatentBank, draw_analytic
 from posteer.core.shapes import Float
 from posteer.families.markov.geometric import log_geometric_tilt
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.prompt_classes import prompt_classes
 from posteer.families.markov.tilt import PromptKernel, Tilt, latents_last, log_tilt
+from posteer.families.registry import open_process
 from posteer.goals.utilities import open_utility
-from posteer.methods.ppt.estimator import ExactMeans, surrogate_of
+from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns, surrogate_of
 from posteer.methods.scorers.protocol import score_classes
-from posteer.models import open_model
 from posteer.tokens.contexts import ContextSpace
 from posteer.views.figures.canvas import check_path
 from posteer.views.figures.tilts import Curves, draw_tilts
@@ -88,9 +88,7 @@ def coin_densities() -> Curves:
 
 def coin_means() -> Curves:
     """Mean bias of the latent against the coin's."""
-    process = open_model("exact:beta-bernoulli").process
-    assert process is not None
-    kernels = draw_analytic(process, SAMPLES, 0).kernels
+    kernels = draw_analytic(open_process("beta-bernoulli"), SAMPLES, 0).kernels
     rates = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
     return {
         f"{tilt}, m={length}": (
@@ -107,10 +105,8 @@ def coin_means() -> Curves:
 
 def urn_curves() -> tuple[Curves, Curves]:
     """Mean flip probability of the latent, and the surrogate of Dyck, against the kernel's."""
-    model = open_model("exact:urn")
-    assert model.process is not None
-    space = model.space
-    kernels = draw_analytic(model.process, SAMPLES, 0).kernels
+    bank = draw_analytic(open_process("urn"), SAMPLES, 0)
+    space, kernels = bank.space, bank.kernels
     flips = (kernels[:, 0, 1] + kernels[:, 1, 0]) / 2
     rates = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
     means = {
@@ -126,41 +122,30 @@ def urn_curves() -> tuple[Curves, Curves]:
     fine = torch.cat([rates, torch.linspace(0.996, 1.0, 5, dtype=torch.float64)])
     values: Curves = {}
     for tilt in TILTS:
-        surrogates = [
-            float(
-                surrogate_of(
-                    space,
-                    flippers(rate[None]),
-                    latents_last(kernels)[None],
-                    LENGTH - 1,
-                    source,
-                    tilt=tilt,
-                )[0]
-            )
-            for rate in fine
-        ]
+        runs = TiltedRuns(space, latents_last(kernels)[None], LENGTH - 1, source, tilt)
+        surrogates = [float(surrogate_of(runs, flippers(rate[None])).value[0]) for rate in fine]
         values[tilt] = (fine.tolist(), surrogates)
-    values["best hard prompt with as many flips"] = _hard_prompts(space, kernels, utility)
+    values["best hard prompt with as many flips"] = _hard_prompts(bank, utility)
     return means, values
 
 
 def _hard_prompts(
-    space: ContextSpace, kernels: Float[Tensor, "L C V"], utility: Float[Tensor, "L C"]
+    bank: LatentBank, utility: Float[Tensor, "L C"]
 ) -> tuple[list[float], list[float]]:
-    classes = prompt_classes(space, LENGTH, space.order)
+    classes = prompt_classes(bank.space, LENGTH, bank.space.order)
     assert classes is not None
-    scores = score_classes(kernels, utility, classes.counts, classes.last).value
+    scores = score_classes(
+        bank.lifted(bank.space.order), utility, classes.counts, classes.last
+    ).value
     flips = classes.counts[:, 0, 1] + classes.counts[:, 1, 0]
     best = [float(scores[flips == n].max()) for n in range(LENGTH)]
     return [n / (LENGTH - 1) for n in range(LENGTH)], best
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    out = parser.parse_args(arguments).out
     check_path(out)
     urn_means, urn_values = urn_curves()
     draw_tilts(coin_densities(), coin_means(), urn_means, urn_values, COIN, LENGTH, out)
@@ -171,4 +156,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

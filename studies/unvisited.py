@@ -10,21 +10,23 @@ ESS/L is that of the all-zero prompt of length 6, exactly 0.3438 under the prior
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 
 import torch
+from running import Options, positive, run
+from tables import heading
 from torch import Tensor
 
 from posteer.banks import DrawPlan, draw_analytic, draw_bank
-from posteer.banks.unvisited import TREATMENTS, kernels_of_counts
-from posteer.core.randomness import torch_stream
+from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.weights import ess_fraction
 from posteer.evaluation import expected_utility
+from posteer.families.markov.family import MarkovLatents, markov_space
 from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.unvisited import TREATMENTS, filled
 from posteer.goals.utilities import open_utility
-from posteer.models import Metered, open_model
+from posteer.models import Metered, Model, open_model
 from posteer.tokens.contexts import all_sequences, count_transitions
 
 UTILITIES = ("dyck", "frequency(0.3)", "reverse-xent(sym-0.1)", "reverse-xent(dir-4)")
@@ -34,16 +36,16 @@ HORIZON = 4
 class Judge:
     """Exact answers on the urn, and how far kernels miss them."""
 
-    def __init__(self, model: Metered) -> None:
-        self.space = model.space
-        self.utilities = [open_utility(name, model.space) for name in UTILITIES]
+    def __init__(self, model: Model) -> None:
+        self.space = markov_space(model.family, model.name)
+        self.utilities = [open_utility(name, model) for name in UTILITIES]
         generator = torch_stream(0, "unvisited-experiment")
         bias = torch.rand(200, 1, generator=generator)
         long = (torch.rand(200, 50, generator=generator) < bias).long()
         self.prompts = [all_sequences(2, 6), long]
         self.answers = [
             [
-                expected_utility(model.inner, utility, prompts, HORIZON).expected_utility
+                expected_utility(model, utility, prompts, HORIZON).expected_utility
                 for utility in self.utilities
             ]
             for prompts in self.prompts
@@ -63,14 +65,19 @@ class Judge:
 
     def ess_of_zeros(self, kernels: Tensor) -> float:
         zeros = torch.zeros(1, 6, dtype=torch.long)
-        return float(ess_fraction(log_likelihood(count_transitions(self.space, zeros), kernels))[0])
+        return float(ess_fraction(MarkovLatents(self.space, kernels).log_likelihood(zeros))[0])
 
 
 def rows(n_banks: int, n_samples: int = 5000) -> Iterator[str]:
-    model = Metered(open_model("exact:urn"))
+    model = open_model("exact:urn")
     judge = Judge(model)
-    process = model.process
-    assert process is not None
+    assert model.prior is not None
+
+    def law_after(tokens: Tensor) -> Tensor:
+        return model.log_predictive(tokens[None])[0, -1].exp()
+
+    def kernels_of(counts: Tensor, treatment: str, seed: int) -> Tensor:
+        return filled(judge.space, counts, treatment, numpy_stream(seed, "unvisited"), law_after)
 
     def row(length: str, name: str, banks: list[Tensor]) -> str:
         misses = torch.stack([judge.misses(kernels) for kernels in banks])
@@ -79,17 +86,16 @@ def rows(n_banks: int, n_samples: int = 5000) -> Iterator[str]:
         ess = sum(judge.ess_of_zeros(kernels) for kernels in banks) / len(banks)
         return f"| {length} | {name} | {error:.4f} | {bias:.4f} | {ess:.4f} |"
 
-    yield "| R | treatment | error | bias | ESS/L of zeros |"
-    yield "|---|---|---|---|---|"
+    yield from heading("| R | treatment | error | bias | ESS/L of zeros |")
     for length in (50, 200, 2000):
         plans = [
             DrawPlan(n_samples=n_samples, rollout_length=length, seed=seed)
             for seed in range(n_banks)
         ]
-        counts = [draw_bank(model, plan).counts for plan in plans]
+        counts = [draw_bank(Metered(model), plan).counts for plan in plans]
         for treatment in TREATMENTS:
             kernels = [
-                kernels_of_counts(model, table, treatment, seed)
+                kernels_of(table, treatment, seed)
                 for seed, table in enumerate(counts)
                 if table is not None
             ]
@@ -100,16 +106,16 @@ def rows(n_banks: int, n_samples: int = 5000) -> Iterator[str]:
             if table is not None
         ]
         yield row(str(length), "left empty", empty)
-    drawn = [draw_analytic(process, n_samples, seed).kernels for seed in range(n_banks)]
+    drawn = [draw_analytic(model.prior, n_samples, seed).kernels for seed in range(n_banks)]
     yield row("", "drawn from the prior", drawn)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--banks", type=int, default=16)
-    for line in rows(parser.parse_args().banks):
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
+    parser.add_argument("--banks", type=positive, default=16)
+    for line in rows(parser.parse_args(arguments).banks):
         print(line, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

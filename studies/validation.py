@@ -9,16 +9,19 @@ Prints each row's Kolmogorov-Smirnov and Wasserstein distance to the prior.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from running import Options, run
+from tables import heading
 
 from posteer.banks import DrawPlan, LatentBank, draw_bank
 from posteer.banks.checks.statistics import two_sample_ks, wasserstein
 from posteer.banks.shipped import shipped_bank
 from posteer.core.randomness import numpy_stream
+from posteer.families.markov.family import kernels_of, markov_space
+from posteer.families.registry import open_process
 from posteer.models import Metered, load, open_model
 from posteer.views.figures.canvas import canvas, check_path, save
 
@@ -40,17 +43,15 @@ def draw(out: Path, plan: DrawPlan | None = None) -> list[str]:
     pyplot = canvas()
     figure, panels = pyplot.subplots(1, 3, figsize=(13, 3.8))
     shown = iter(panels)
-    lines = ["| model | row | rollouts of | KS to the prior | W1 |", "|---|---|---|---|---|"]
+    lines = heading("| model | row | rollouts of | KS to the prior | W1 |")
     for name in MODELS:
         banks = banks_of(name, plan or DrawPlan())
-        process = open_model(f"exact:{name}").process
-        assert process is not None
-        prior = process.sample_kernels(PRIOR_DRAWS, numpy_stream(0, "validation"))[..., 1]
-        for context in range(process.space.n_contexts):
+        law = open_process(name)
+        space = markov_space(law.family, name)
+        prior = kernels_of(law.sample(PRIOR_DRAWS, numpy_stream(0, "validation")))[..., 1]
+        for context in range(space.n_contexts):
             own = {source: bank.kernels[:, context, 1] for source, bank in banks.items()}
-            order, title = process.space.order, "P(1)"
-            if order:
-                title = f"P(1 | {context})"
+            title = f"P(1 | {context})" if space.order else "P(1)"
             _panel(next(shown), f"{name}: {title}", prior[:, context].numpy(), own)
             for source, values in own.items():
                 sample = prior[: 100 * len(values), context]
@@ -72,13 +73,13 @@ def _panel(panel: Any, title: str, prior: np.ndarray, own: dict[str, Any]) -> No
     panel.legend(fontsize=8)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    out = parser.parse_args(arguments).out
     check_path(out)
     print("\n".join(draw(out)))
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

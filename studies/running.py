@@ -1,0 +1,59 @@
+"""How a study is started: its options, and one line about what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from posteer.core.errors import InputError
+
+
+class Options(argparse.ArgumentParser):
+    """Options of a study, described by its docstring."""
+
+    def __init__(self, described: str | None) -> None:
+        super().__init__(
+            description=described, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, as the type of an option."""
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def run(main: Callable[[], None]) -> None:
+    """Call a study; input that it refuses and files it cannot use end it with one line."""
+    try:
+        main()
+    except InputError as error:
+        _refuse(" ".join(str(error).split()))
+    except BrokenPipeError:  # whoever read it has gone, as in `.. | head`
+        sys.stderr.close()
+        sys.exit(141)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _refuse(f"{where}{error.strerror or error}")
+
+
+def _refuse(why: str) -> NoReturn:
+    print(f"{Path(sys.argv[0]).name}: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file that holds one as JSON on each line."""
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    except ValueError as error:
+        raise InputError(f"{path} is not a file of records: {error}") from error

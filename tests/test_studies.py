@@ -1,0 +1,190 @@
+"""The scripts of studies/: they start from any folder, refuse in one line, and some run."""
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+STUDIES = Path(__file__).parent.parent / "studies"
+SHARED = {"places", "running", "tables"}
+NAMES = sorted(path.stem for path in STUDIES.glob("*.py") if path.stem not in SHARED)
+WITHOUT_TORCH = {"curves"}
+"""These start at once; to start the others takes seconds."""
+
+BAD = {
+    "bank_seeds": ["show", "nowhere.jsonl"],
+    "beyond": ["nowhere"],
+    "class_climb": ["nothing"],
+    "class_search": ["--method", "nothing"],
+    "corners": ["--out", "run", "--device", "nothing"],
+    "curves": ["nowhere", "--out", "curves.svg"],
+    "directions": ["--out", "nowhere/directions.svg"],
+    "estimators": ["--model", "nothing"],
+    "filtering": ["nothing"],
+    "kills": [],
+    "past_binary": ["--model", "nothing"],
+    "readings": ["--nothing"],
+    "shipped_banks": ["banks", "--models", "nothing"],
+    "tilts": ["--out", "tilts.txt"],
+    "unvisited": ["--banks", "0"],
+    "validation": ["--out", "nowhere/pmc.svg"],
+}
+"""A wrong name, a missing file or a number that will not do, for each."""
+
+OTHERS = {
+    "bank_seeds": [["run"], ["run", "nowhere"], ["show", "--paper", "nowhere.parquet"]],
+    "beyond": [["--records", "nowhere"]],
+    "class_search": [["--method", "gcg"], ["--models", "nothing"], ["--lengths", "0"]],
+    "corners": [["--out", "run", "--steps", "1,x"]],
+    "curves": [["--out", "curves.txt"], []],
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Another folder than the repository's, and an empty one."""
+    monkeypatch.chdir(tmp_path)
+
+
+def called(name, arguments):
+    """What a study says in this process: its exit status; it prints as it does on its own."""
+    from running import run
+
+    with pytest.raises(SystemExit) as ended:
+        run(lambda: import_module(name).main(arguments))
+    return ended.value.code
+
+
+def started(name, *arguments):
+    """A study in a process of its own."""
+    command = [sys.executable, str(STUDIES / f"{name}.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def in_processes():
+    return [
+        pytest.param(name, marks=[] if name in WITHOUT_TORCH else [pytest.mark.slow])
+        for name in NAMES
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_says_what_it_does(name, capsys):
+    assert called(name, ["--help"]) == 0
+    said = capsys.readouterr().out
+    assert import_module(name).__doc__.splitlines()[0] in said
+    assert f"python studies/{name}.py" in said
+
+
+@pytest.mark.parametrize("name", in_processes())
+def test_every_study_starts_from_any_folder(name):
+    done = started(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: {name}.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [(name, bad) for name in NAMES for bad in [BAD[name], *OTHERS.get(name, [])]],
+)
+def test_bad_input_is_one_line(name, arguments, capsys, tmp_path):
+    assert called(name, arguments) == 2
+    assert re.fullmatch(r"\S+: .+\n", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", in_processes())
+def test_bad_input_is_one_line_in_a_process_of_its_own(name):
+    done = started(name, *BAD[name])
+    assert done.returncode == 2
+    assert re.fullmatch(rf"{name}\.py: .+\n", done.stderr)
+
+
+def test_a_reader_that_goes_away_is_no_fault():
+    """As in `.. | head -1`."""
+    done = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' '{STUDIES / 'curves.py'}' --help | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_records_that_are_none_are_refused(tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text("no records\n")
+    assert called("bank_seeds", ["show", "records.jsonl"]) == 2
+    assert "records.jsonl is not a file of records" in capsys.readouterr().err
+
+
+def test_defaults_are_those_of_the_repository(capsys):
+    """Records are found from another folder; the first table as docs/LOG.md has it."""
+    import bank_seeds
+
+    bank_seeds.main(["show"])
+    rows = capsys.readouterr().out.splitlines()
+    log = (STUDIES.parent / "docs" / "LOG.md").read_text()
+    assert len(rows[2:6]) == 4
+    assert all(row in log for row in rows[:6])
+
+
+def test_training_curves_are_drawn_again_as_they_are_committed(tmp_path):
+    """The same panels and labels; how a line is cut into a path is matplotlib's."""
+    import curves
+
+    curves.main(["--out", "curves.svg"])
+    drawn = (tmp_path / "curves.svg").read_text()
+    committed = (STUDIES.parent / "docs" / "figures" / "training.svg").read_text()
+    assert re.findall(r"<!-- (.+) -->", drawn) == re.findall(r"<!-- (.+) -->", committed)
+
+
+def test_the_two_cross_entropies_want_different_prompts(capsys):
+    """The figures of docs/LOG.md, on forward and reverse cross-entropy."""
+    import directions
+
+    directions.main(["--out", "directions.svg"])
+    best = [int(n) for n in re.findall(r"best with (\d+) ones", capsys.readouterr().out)]
+    reverse, forward = best[::2], best[1::2]
+    assert len(best) == 6
+    assert all(one > other for one, other in zip(reverse, forward, strict=True))
+
+
+def test_estimators_beside_exact_values(monkeypatch, capsys):
+    import estimators
+
+    monkeypatch.setattr(estimators, "SETTINGS", [(2, 1, 4, 8)])
+    monkeypatch.setattr(estimators, "UTILITIES", ["dyck"])
+    estimators.main(["--prompts", "2", "--latents", "200"])
+    row = capsys.readouterr().out.splitlines()[2].split("|")
+    assert row[1:6] == [" 2 ", " 1 ", " 4 ", " 8 ", " dyck "]
+    missed = [float(cell.split()[0]) for cell in row[9:13]]
+    assert all(0 <= value < 0.1 for value in missed)
+
+
+def test_every_study_is_listed_and_every_link_leads_somewhere():
+    page = (STUDIES / "README.md").read_text()
+    listed = re.findall(r"^\| \[(\w+)\.py\]\(\1\.py\)", page, re.MULTILINE)
+    assert listed == NAMES
+    for target in re.findall(r"\]\(([^)]+)\)", page):
+        file, _, anchor = target.partition("#")
+        text = (STUDIES / file).read_text()
+        assert not anchor or anchor in {slug(line) for line in headings(text)}, target
+
+
+def test_the_docs_name_studies_that_there_are():
+    pages = [*(STUDIES.parent / "docs").glob("*.md"), *STUDIES.parent.glob("*.md")]
+    named = {name for page in pages for name in re.findall(r"studies/(\w+)\.py", page.read_text())}
+    assert named <= set(NAMES)
+    assert not [page for page in pages if "-m posteer.experiments" in page.read_text()]
+
+
+def headings(text):
+    return re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+
+
+def slug(heading):
+    """The anchor that a heading has on GitHub."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

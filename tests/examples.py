@@ -27,6 +27,7 @@ PROMISED = {
     "pareto_k",
     "rank",
     "optimum",
+    "bound",
     "steps",
     "stop_reason",
     "cost",

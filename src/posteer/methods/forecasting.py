@@ -44,7 +44,7 @@ def work_of_ascents(
     """Of one run in a batch: the slope between ascents of few and more steps, on prior draws."""
     size = problem.vocab_size ** (problem.markov.order + 1)
     memory = together * n_latents * size * 8.0 * COPIES
-    steps = min(STEPS[exact_means], max_steps)
+    steps = float(min(STEPS[exact_means], max_steps))
     if problem.model.prior is None:  # no bank of the right size without rolling out
         return Work(None, memory, steps)
     n, on_gpu = min(together, PROBED_RUNS), place_of(problem).startswith("cuda")

@@ -13,7 +13,7 @@ from posteer.cli import main
 
 FAST = "ppt-rb-analytic(samples=300,steps=40)"
 EVALUATE_KEYS = set(
-    "model utility horizon prompt expected_utility standard_error rank optimum".split()  # noqa: SIM905
+    "model utility horizon prompt expected_utility standard_error rank optimum bound".split()  # noqa: SIM905
 )
 
 
@@ -75,6 +75,9 @@ def test_evaluate_prints_the_promised_keys(capsys):
     assert set(record) == EVALUATE_KEYS
     assert record["rank"] == 1
     assert record["prompt"] == [0, 1, 0, 1, 0, 1]
+    assert record["bound"] == record["optimum"], "all prompts of an exact model were tried"
+    main(["evaluate", "--model", "urn", "--prompt", "010101", "--json"])
+    assert json.loads(capsys.readouterr().out)["bound"] is None, "nothing is proven of a network"
 
 
 def test_panels_are_readable(capsys):
@@ -135,11 +138,11 @@ USER_FILES = {
         (["evaluate"], "prompt"),
         (["evaluate", "--prompt", "01", "--context", "02"], "context has the symbol '2'"),
         (["elicit", "--context", "0x"], "context has the symbol 'x'"),
-        (["elicit", "--allowed", "first=3"], "allowed prompts name the token 3"),
+        (["elicit", "--allowed", "first=3"], "'first=3' has the symbol '3'"),
         (["elicit", "--allowed", "ban=0,1"], "no allowed prompt of 6 tokens"),
         (
             ["elicit", "--model", "urn", "--method", "soft-pt", "--allowed", "first=0"],
-            "soft-pt cannot",
+            "soft-pt: cannot honour allowed prompts: use",
         ),
         (["elicit", "--utility", "raises.py:f"], "raised RuntimeError: no idea"),
         (["elicit", "--utility", "nan.py:f"], "returned nan"),
@@ -282,7 +285,10 @@ def test_sample_draws_a_bank_that_elicit_takes(tmp_path, capsys):
     main(["sample", *settings])
     assert "200 by rollouts of 64 tokens" in capsys.readouterr().out
     main(["elicit", "--model", "exact:urn", "--bank", str(out), "--json"])
-    assert json.loads(capsys.readouterr().out)["choice"].startswith("classes: latents from the")
+    choice = json.loads(capsys.readouterr().out)["choice"]
+    assert (choice["method"], choice["reasons"][0]["because"]) == ("classes", "bank-given")
+    main(["elicit", "--model", "exact:urn", "--bank", str(out)])
+    assert "classes: latents from the bank given" in " ".join(capsys.readouterr().out.split())
 
 
 def test_sample_checks_and_draws_a_figure(tmp_path, capsys):
@@ -369,7 +375,10 @@ def test_compare_sets_methods_side_by_side(tmp_path, capsys):
         (["--methods", "gcg(", "--seeds", "1"], "brackets do not match"),
         (["--seeds", "0"], "0 seeds"),
         (["--max-model-tokens", "0"], "budget of 0"),
-        (["--model", "exact:urn", "--methods", "gcg"], "gives none: use ppt-rb"),
+        (
+            ["--model", "exact:urn", "--methods", "gcg"],
+            "gcg: needs gradients and exact:urn gives none: use auto",
+        ),
         (["--figure", "x.gif"], "expected a name in .svg"),
         (["--amortise", "0"], "expected at least 1"),
     ],

@@ -144,8 +144,7 @@ def test_long_horizons_of_plain_functions_fall_back_to_rollouts():
     with pytest.raises(InputError, match=r"no exact mean at horizon 24 .*: use ") as refused:
         elicit("exact:beta-bernoulli", count, length=5, horizon=24, method="ppt-rb-analytic")
     advised = str(refused.value).rpartition(": use ")[2].split(", ")
-    assert {"ppt", "ppt-analytic", "auto"} < set(advised)
-    assert not {"ppt-rb", "ppt-rb-analytic", "classes", "classes-analytic"} & set(advised)
+    assert advised == ["auto", "ppt", "ppt-analytic"]
     choice = choose([posed("exact:beta-bernoulli", count, 5, 24)])
     assert choice.method == "ppt-analytic"
     assert [one.because for one in choice.reasons] == [Because.NO_EXACT_MEAN, Because.PRIOR_KNOWN]
@@ -215,7 +214,8 @@ def test_methods_know_only_their_own_settings():
         ({"length": 4, "horizon": 0}, "horizon 0"),
         ({"length": 4, "horizon": 100_000}, "at most 10000"),
         ({"length": 10**11}, "at most 1000000"),
-        ({"length": 70, "horizon": 20, "method": "exhaustive"}, "too many to try"),
+        ({"length": 70, "horizon": 20, "method": "exhaustive"}, "too many to enumerate"),
+        ({"length": 70, "horizon": 16, "method": "exhaustive"}, "too many to try"),
     ],
 )
 def test_bad_problems_are_refused(call, complaint):

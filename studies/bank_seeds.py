@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--paper", type=Path, default=RECORDS / "paper.parquet")
     given = parser.parse_args(arguments)
-    paper = Cells(read_rows(given.paper))
+    require(given.paper.exists(), f"{given.paper}: there are no such runs")
     if given.what == "run":
         if given.path is None:
             raise InputError("run: expected a folder of banks")
@@ -133,6 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
         records = [json.loads(line) for line in lines]
     else:
         records = read_records(given.path or RECORDS / "bank-seeds.jsonl")
+    paper = Cells(read_rows(given.paper))
     print("\n".join([*summary(records), "", *misses(records, paper)]))
 
 

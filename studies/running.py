@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,10 +37,11 @@ def run(main: Callable[[], None]) -> None:
     """Call a study; input that it refuses and files it cannot use end it with one line."""
     try:
         main()
+        sys.stdout.flush()
     except InputError as error:
         _refuse(" ".join(str(error).split()))
     except BrokenPipeError:  # whoever read it has gone, as in `.. | head`
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
         sys.exit(141)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -125,7 +126,7 @@ def kill_often(
         if moment is None:
             victim.wait()
         else:
-            came = wait_for(lambda m=moment, n=before: m.reached(out, n), victim.running, ceiling)
+            came = wait_for(partial(moment.reached, out, before), victim.running, ceiling)
             wait_for(lambda: False, victim.running, moment.delay if came else 0.0)
             at_work += came and victim.running()
             victim.kill()

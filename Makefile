@@ -43,7 +43,7 @@ scaling: $(READY)
 
 # docs/RESULTS.md and its figures, from the committed runs of the paper's sweep.
 results: $(READY)
-	$(BIN)/python -m posteer.views.paper.results docs/records/paper.parquet
+	$(BIN)/python studies/results_page.py docs/records/paper.parquet
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

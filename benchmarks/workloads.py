@@ -41,9 +41,13 @@ from posteer.methods.protocol import Request, pose
 from posteer.methods.scorers.choice import Estimators
 from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.methods.scorers.importance import ImportanceSampled
-from posteer.methods.scorers.posterior import HardPromptPosterior
+from posteer.methods.scorers.posterior import (
+    FoldedPrompts,
+    HardPromptPosterior,
+    scores_of_prompts,
+)
 from posteer.methods.scorers.smc import TemperedSMC
-from posteer.tokens.contexts import ContextSpace, count_transitions
+from posteer.tokens.contexts import ContextSpace
 
 HORIZON = 4
 BATCH, SMALL_BATCH = 256, 2
@@ -141,9 +145,9 @@ def autograd_step(setting: Setting) -> Workload:
 def scores_by(setting: Setting, posterior: HardPromptPosterior, n: int) -> Callable[[], object]:
     """Scores of n random prompts, given by their counts."""
     asked = ClassProblem(setting.space, setting.m)
-    counts, first, last = asked.describe(random_prompts(asked, n, 0))
-    utility = setting.utility()
-    return lambda: posterior.scores(utility, counts, first, last, HORIZON)
+    counts, _, last = asked.describe(random_prompts(asked, n, 0))
+    utility, folded = setting.utility(), FoldedPrompts(setting.space, counts.double(), last)
+    return lambda: posterior.of_folded(utility, folded, HORIZON)
 
 
 def importance(setting: Setting) -> Workload:
@@ -170,10 +174,7 @@ def importance_by_tokens(setting: Setting) -> Workload:
         return (log_weights.softmax(-1) * means.T[contexts[:, -1]]).sum(-1)
 
     plain = ImportanceSampled(bank)
-    last = contexts[:, -1]
-    ours = plain.scores(
-        setting.utility(), count_transitions(space, prompts), contexts[:, 0], last, HORIZON
-    )
+    ours = scores_of_prompts(plain, setting.utility(), prompts, HORIZON)
     torch.testing.assert_close(score(), ours.value, rtol=1e-6, atol=1e-9)
     return Workload(score, SMALL_BATCH)
 

@@ -113,7 +113,7 @@ def rows(cases: Iterable[Case], n_prompts: int, seed: int) -> Iterator[str]:
             cells = []
             for estimator in estimators:
                 started = time.perf_counter()
-                found = scores_of_prompts(estimator, space, utility, prompts, case.horizon)
+                found = scores_of_prompts(estimator, utility, prompts, case.horizon)
                 seconds[estimator.name] += time.perf_counter() - started
                 missed = float((found.value - exact).abs().mean())
                 cells.append(f"{missed:.2g} ({float(found.standard_error.mean()):.2g})")

@@ -55,7 +55,7 @@ class ExactScorer:
     ) -> HardScores:
         urns = self.prior.concentration + counts
         value = self.means(urns[:, None], last)[:, 0]
-        return HardScores.of("exact", value, torch.zeros_like(value), torch.ones_like(value))
+        return HardScores.of(value, torch.zeros_like(value), torch.ones_like(value))
 
 
 def utilities_of(vocab: int, order: int, seed: int) -> list[str]:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 from running import Options, run
+from tilts_figure import Curves, draw_tilts
 from torch import Tensor
 
 from posteer.banks import LatentBank, draw_analytic
 from posteer.core.shapes import Float
-from posteer.families.markov.geometric import log_geometric_tilt
+from posteer.families.markov.geometric import LogLatents
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.prompt_classes import prompt_classes
 from posteer.families.markov.tilt import PromptKernel, Tilt, latents_last, log_tilt
@@ -27,7 +28,6 @@ from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns, surrogate_of
 from posteer.methods.scorers.protocol import score_classes
 from posteer.tokens.contexts import ContextSpace
 from posteer.views.figures.canvas import check_path
-from posteer.views.figures.tilts import Curves, draw_tilts
 
 LENGTHS = (6, 50, 500)
 COIN, LENGTH, HORIZON, SAMPLES = 0.7, 50, 4, 20_000
@@ -58,8 +58,9 @@ def tilted_weights(
 ) -> Float[Tensor, "B L"]:
     """The tilted posterior over latents, for each kernel."""
     latents = latents_last(kernels).expand(len(prompts.initial), -1, -1, -1)
-    log_of = log_tilt if tilt == "linear" else log_geometric_tilt
-    return log_of(space, prompts, latents, steps).softmax(-1)
+    if tilt == "linear":
+        return log_tilt(space, prompts, latents, steps).softmax(-1)
+    return LogLatents.of(latents, None).log_tilt(space, prompts, steps).softmax(-1)
 
 
 def coin_densities() -> Curves:

@@ -22,7 +22,6 @@ from posteer.families.markov.family import MarkovLatents
 from posteer.families.markov.geometric import (
     LogLatents,
     expected_counts,
-    log_geometric_tilt,
     score_of_rewards,
 )
 from posteer.families.markov.kernels import log_likelihood
@@ -33,6 +32,10 @@ from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns, estimate, surr
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
 SMALL = [(2, 0, 6), (2, 1, 2), (2, 1, 6), (2, 2, 6), (3, 0, 4), (3, 1, 5), (3, 2, 5)]
+
+
+def log_geometric_tilt(space, prompt, latents, steps, first_likelihood=None):
+    return LogLatents.of(latents, first_likelihood).log_tilt(space, prompt, steps)
 
 
 def log_geometric(kernel, transitions, initial, order, vocab, length):

@@ -47,9 +47,9 @@ ORDER = {
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired claim_checks agreement claims tables",
     "views": "sentences machine registry figures terminal paper",
-    "views.figures": "canvas compare checks sweep tilts",
+    "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show",
-    "views.paper": "figures report results",
+    "views.paper": "figures report",
     "cli": "output options sweep __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""

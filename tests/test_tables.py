@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from results_page import document
 from sweeps import small
 
 import posteer
@@ -21,7 +22,6 @@ from posteer.paper.tables import csv_lines, entries, latex, markdown
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.results import FIGURES, consolidate, read_facts, read_histories, read_rows
 from posteer.views.paper.figures import GRID, SHOWN, steering
-from posteer.views.paper.results import document
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -94,17 +94,6 @@ class LogLatents:
         return of_transitions, of_initial
 
 
-def log_geometric_tilt(
-    space: ContextSpace,
-    prompt: PromptKernel,
-    latents: Float[Tensor, "B C V L"],
-    steps: int,
-    first_likelihood: Float[Tensor, "B C L"] | None = None,
-) -> Float[Tensor, "B L"]:
-    """`log W` of every run and latent."""
-    return LogLatents.of(latents, first_likelihood).log_tilt(space, prompt, steps)
-
-
 def score_of_rewards(
     space: ContextSpace, prompt: PromptKernel, rewards: Float[Tensor, "B C V"], steps: int
 ) -> tuple[Float[Tensor, "B C V"], Float[Tensor, "B C"]]:

@@ -123,7 +123,7 @@ class ConjugateFit(HardPromptPosterior):
             value, error = self._by_urns(utility, prompts, horizon)
         else:
             value, error = self._by_draws(utility, prompts, horizon)
-        return HardScores.of(self.name, value, error)
+        return HardScores.of(value, error)
 
     def _by_urns(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int

@@ -46,4 +46,4 @@ class ImportanceSampled(HardPromptPosterior):
             shape = shape.masked_fill(mean.value.isneginf(), torch.nan)
             parts.append(torch.stack([mean.value, mean.standard_error, mean.ess_fraction, shape]))
         value, error, ess, shape = torch.cat(parts, 1)
-        return HardScores.of(self.name, value, error, ess, shape)
+        return HardScores.of(value, error, ess, shape)

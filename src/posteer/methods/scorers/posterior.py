@@ -15,16 +15,13 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
-from posteer.core.errors import require
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float, Int
 from posteer.families.markov.kernels import lift, sample_chains
 from posteer.families.markov.means import has_exact_mean, utility_of_kernels
 from posteer.goals.protocol import Utility
 from posteer.methods.scorers.protocol import HardScores
-from posteer.tokens.contexts import ContextSpace, count_transitions, space_of_table
-
-Counts = Float[Tensor, "K C V"] | Int[Tensor, "K C V"]
+from posteer.tokens.contexts import ContextSpace, count_transitions
 
 ROLLOUTS_PER_LATENT = 8
 """Continuations per latent and context, where a utility has no exact mean."""
@@ -42,34 +39,9 @@ class HardPromptPosterior(ABC):
         """The same, quick enough to be asked thousands of times: values matter, errors do not."""
         return self
 
-    def scores(
-        self,
-        utility: Utility,
-        counts: Counts,
-        first: Int[Tensor, "K"],
-        last: Int[Tensor, "K"],
-        horizon: int,
-    ) -> HardScores:
-        """J of K prompts; contexts and counts are of one order, at least the utility's."""
-        prompts = fold(self.bank.space, utility, counts, first, last)
-        return self.of_folded(utility, prompts, horizon)
-
     @abstractmethod
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        """The same for prompts that are already as the latents see them."""
-
-
-def scores_of_prompts(
-    posterior: HardPromptPosterior,
-    space: ContextSpace,
-    utility: Utility,
-    prompts: Int[Tensor, "K m"],
-    horizon: int,
-) -> HardScores:
-    """Scores of prompts given as tokens; `space` is that of the latents."""
-    wide = ContextSpace(space.vocab_size, max(space.order, utility.order))
-    first, last = wide.encode(prompts[:, : wide.order]), wide.suffix(prompts)
-    return posterior.scores(utility, count_transitions(wide, prompts), first, last, horizon)
+        """J of prompts, as the latents see them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +52,14 @@ class FoldedPrompts:
     counts: Float[Tensor, "K C V"]
     last: Int[Tensor, "K"]
 
+    @classmethod
+    def of(
+        cls, space: ContextSpace, utility: Utility, prompts: Int[Tensor, "K m"]
+    ) -> FoldedPrompts:
+        """Of tokens, for latents of a space: a utility may read further back than they do."""
+        wide = ContextSpace(space.vocab_size, max(space.order, utility.order))
+        return cls(wide, count_transitions(space, prompts), wide.suffix(prompts))
+
     def select(self, rows: Int[Tensor, "R"]) -> FoldedPrompts:
         return FoldedPrompts(self.wide, self.counts[rows], self.last[rows])
 
@@ -89,29 +69,12 @@ class FoldedPrompts:
         return numpy_stream(seed, purpose, hashlib.sha256(counts).hexdigest())
 
 
-def fold(
-    space: ContextSpace,
-    utility: Utility,
-    counts: Counts,
-    first: Int[Tensor, "K"],
-    last: Int[Tensor, "K"],
-) -> FoldedPrompts:
-    """Counts of the latents' own order, those within the first context included.
-
-    A latent of order k looks up the last k tokens of a wider context, so wide counts sum over
-    their suffixes; tokens k+1.. of the first context are emitted by the latent as well, which is
-    what `Lifted.first_likelihood` holds for a bank that was lifted instead.
-    """
-    wide = space_of_table(counts.shape[1], counts.shape[2], "counts")
-    require(
-        wide.vocab_size == space.vocab_size and wide.order >= max(space.order, utility.order),
-        f"counts of {wide.vocab_size} tokens at order {wide.order}: expected {space.vocab_size} at "
-        f"order {max(space.order, utility.order)} or above",
-    )
-    own = counts.double().unflatten(1, (-1, space.n_contexts)).sum(1)
-    if wide.order > space.order:
-        own = own + count_transitions(space, wide.decode(first))
-    return FoldedPrompts(wide, own, last)
+def scores_of_prompts(
+    posterior: HardPromptPosterior, utility: Utility, prompts: Int[Tensor, "K m"], horizon: int
+) -> HardScores:
+    """Scores of prompts given as tokens."""
+    folded = FoldedPrompts.of(posterior.bank.space, utility, prompts)
+    return posterior.of_folded(utility, folded, horizon)
 
 
 def mean_utilities(

@@ -33,34 +33,29 @@ from posteer.tokens.contexts import ContextSpace, space_of_table
 class HardScores:
     """The expected utility of each prompt and how far it can be trusted; `nan` where unknown.
 
-    `used[k]` indexes `estimators`. A prompt that no latent can emit has value `-inf`.
+    A prompt that no latent can emit has value `-inf`.
     """
 
     value: Float[Tensor, "K"]
     standard_error: Float[Tensor, "K"]
     ess_fraction: Float[Tensor, "K"]
     pareto_k: Float[Tensor, "K"]
-    used: Int[Tensor, "K"]
-    estimators: tuple[str, ...]
 
     @classmethod
     def of(
         cls,
-        name: str,
         value: Float[Tensor, "K"],
         standard_error: Float[Tensor, "K"],
         ess_fraction: Float[Tensor, "K"] | None = None,
         pareto_k: Float[Tensor, "K"] | None = None,
     ) -> HardScores:
-        """Scores that all come from one estimator."""
+        """Scores by an estimator that may have no weights to judge."""
         unknown = torch.full_like(value, torch.nan)
         return cls(
             value,
             standard_error,
             unknown if ess_fraction is None else ess_fraction,
             unknown if pareto_k is None else pareto_k,
-            torch.zeros(len(value), dtype=torch.long),
-            (name,),
         )
 
     def select(self, rows: Int[Tensor, "R"]) -> HardScores:
@@ -69,12 +64,7 @@ class HardScores:
             self.standard_error[rows],
             self.ess_fraction[rows],
             self.pareto_k[rows],
-            self.used[rows],
-            self.estimators,
         )
-
-    def used_names(self) -> list[str]:
-        return [self.estimators[index] for index in self.used.tolist()]
 
 
 @runtime_checkable
@@ -119,7 +109,7 @@ def score_classes(
         mean = weighted_mean(log_weights, of_context[last[rows] % len(of_context)])
         parts.append((mean.value, mean.standard_error, mean.ess_fraction))
     value, error, ess = (torch.cat(figures) for figures in zip(*parts, strict=True))
-    return HardScores.of("importance", value, error, ess)
+    return HardScores.of(value, error, ess)
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,7 @@ class TemperedSMC(HardPromptPosterior):
             ess = (independent / len(utilities)).clamp(max=1.0)
             found.append(torch.stack([utilities.mean(), error, ess]))
         value, error, ess = torch.stack(found, 1)
-        return HardScores.of(self.name, value, error, ess)
+        return HardScores.of(value, error, ess)
 
     def _kernels(self, prompts: FoldedPrompts, row: int) -> Float[Tensor, "n C V"]:
         """Particles of one prompt, kept for the next utility that asks about it."""

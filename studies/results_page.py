@@ -1,7 +1,7 @@
 """docs/RESULTS.md from a finished sweep, with its figures.
 
-    python -m posteer.views.paper.results runs/paper --keep docs/records
-    python -m posteer.views.paper.results docs/records/paper.parquet
+    python studies/results_page.py runs/paper --keep docs/records
+    python studies/results_page.py docs/records/paper.parquet
 
 The first also keeps the runs as Parquet (and the histories that figures show), which is all the
 second needs: what is committed makes the document again.
@@ -9,12 +9,14 @@ second needs: what is committed makes the document again.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from places import RECORDS, ROOT
+from running import Options, run
 
 from posteer.core.files import write_atomically
 from posteer.paper.agreement import counts, outside
@@ -196,12 +198,12 @@ def _pictures(folder: str) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Make docs/RESULTS.md and its figures, or keep the records they are made of."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Options(__doc__)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in, as Parquet")
-    parser.add_argument("--records", type=Path, default=Path("docs/records"))
-    parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
-    parser.add_argument("--out", type=Path, default=Path("docs/RESULTS.md"))
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    parser.add_argument("--figures", type=Path, default=ROOT / "docs" / "figures")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "RESULTS.md")
     given = parser.parse_args(arguments)
     rows, facts = read_rows(given.runs), read_facts(given.runs)
     cells, histories = Cells(rows), read_histories(given.runs)
@@ -227,4 +229,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -354,11 +354,8 @@ def test_compare_sets_methods_side_by_side(tmp_path, capsys):
     assert figure.read_text().startswith("<?xml")
     main(["compare", *settings, "--json"])
     record = json.loads(capsys.readouterr().out)
-    assert [entry["method"] for entry in record["methods"]] == [
-        "ppt-rb(steps=60)",
-        "gcg",
-        "random(prompts=9)",
-    ]
+    names = [entry["method"] for entry in record["methods"]]
+    assert names == ["ppt-rb(steps=60)", "gcg", "random(prompts=9)"]
     ppt, gcg, _ = record["methods"]
     assert ppt["model_tokens"] == 0
     assert ppt["bank_tokens"] == 9_995_000
@@ -375,10 +372,7 @@ def test_compare_sets_methods_side_by_side(tmp_path, capsys):
         (["--methods", "gcg(", "--seeds", "1"], "brackets do not match"),
         (["--seeds", "0"], "0 seeds"),
         (["--max-model-tokens", "0"], "budget of 0"),
-        (
-            ["--model", "exact:urn", "--methods", "gcg"],
-            "gcg: needs gradients and exact:urn gives none: use auto",
-        ),
+        (["--model", "exact:urn", "--methods", "gcg"], "exact:urn gives none: use auto, "),
         (["--figure", "x.gif"], "expected a name in .svg"),
         (["--amortise", "0"], "expected at least 1"),
     ],

@@ -24,9 +24,8 @@ from torch import Tensor
 
 from posteer.banks import LatentBank, draw_analytic
 from posteer.banks.shipped import shipped_bank
-from posteer.core.errors import InputError
+from posteer.core import Float, InputError
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.shapes import Float
 from posteer.families.markov.dirichlet import DirichletRows
 from posteer.goals.objectives import ExpectedUtility
 from posteer.goals.protocol import Utility

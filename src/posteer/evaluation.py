@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
-from posteer.core.errors import InputError, require
+from posteer.core import Float, InputError, Int, Progress, require
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
     ENUMERABLE_LEAVES,
@@ -24,9 +24,7 @@ from posteer.core.limits import (
     MONTE_CARLO_ROLLOUTS,
     TIE,
 )
-from posteer.core.progress import Progress
 from posteer.core.randomness import torch_stream
-from posteer.core.shapes import Float, Int
 from posteer.core.weights import weighted_mean
 from posteer.families.protocol import CountedPrior, Latents
 from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_of

@@ -105,7 +105,6 @@ class Judgement:
     context: list[int] = field(default_factory=list)
     judged: Judged
     vocab_size: int = field(repr=False)
-    allowed: None = None
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in {entry.name for entry in fields(self.judged)}:

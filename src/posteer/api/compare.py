@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from posteer.api.elicit import elicit_batch, takes_a_request
-from posteer.core.errors import require
-from posteer.core.progress import Progress
+from posteer.core import Progress, require
 from posteer.methods.protocol import Request
 from posteer.methods.registry import open_method
 from posteer.results import Comparison, MethodSummary

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from posteer.core.errors import require
-from posteer.core.progress import Progress, phase, timed
+from posteer.core import Progress, phase, require, timed
 from posteer.evaluation import Evaluation, PromptLandscape, expected_utilities, landscapes
 from posteer.methods.answers import Answer
 from posteer.methods.needs import require_needs

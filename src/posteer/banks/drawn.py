@@ -17,10 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core import Float, InputError, Int, require
 from posteer.core.files import write_atomically
 from posteer.core.randomness import numpy_stream
-from posteer.core.shapes import Float, Int
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint

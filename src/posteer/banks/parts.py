@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import pack, unpack
-from posteer.core.errors import InputError, require
+from posteer.core import InputError, Int, require
 from posteer.core.files import write_atomically
 from posteer.core.locks import Claims
-from posteer.core.shapes import Int
 
 
 @dataclass(frozen=True, eq=False)

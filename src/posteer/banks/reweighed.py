@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank, Origin
-from posteer.core.errors import require
-from posteer.core.shapes import Float
+from posteer.core import Float, require
 from posteer.core.weights import ess_fraction
 from posteer.families.markov.family import Lifted, MarkovLatents
 from posteer.families.markov.kernels import log_likelihood

@@ -23,12 +23,10 @@ from torch import Tensor
 
 from posteer.banks.drawn import LatentBank, Origin, load_bank
 from posteer.banks.parts import Parts, Rollouts
-from posteer.core.errors import InputError, require
+from posteer.core import Float, InputError, Progress, require
 from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.memory import free_cached, is_out_of_memory
-from posteer.core.progress import Progress
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.shapes import Float
 from posteer.core.version import __version__
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered

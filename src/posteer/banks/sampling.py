@@ -9,9 +9,8 @@ from typing import Any
 from posteer.banks.drawn import LatentBank
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
-from posteer.core.errors import require
+from posteer.core import Progress, require
 from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
-from posteer.core.progress import Progress
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model

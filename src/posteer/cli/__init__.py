@@ -18,6 +18,8 @@ from posteer.cli.options import (
     Device,
     Horizon,
     Model,
+    Schedule,
+    Shape,
     UtilityName,
     View,
 )
@@ -34,6 +36,7 @@ app = App(
 
 
 ONE_SEARCH, A_COMPARISON = AskedOnce(), Asked(model="urn")
+A_SHAPE, A_SCHEDULE = Shape(), Schedule()
 """What is asked where nothing is said."""
 
 
@@ -218,19 +221,8 @@ def train(
     process: Annotated[
         str | None, Parameter(help="Any process, as in markov(vocab=3,order=2,concentration=0.5).")
     ] = None,
-    layers: int | None = None,
-    width: int | None = None,
-    heads: int | None = None,
-    feedforward: int | None = None,
-    positions: Annotated[str | None, Parameter(help="none or learned.")] = None,
-    batch: int | None = None,
-    length: int | None = None,
-    steps: int | None = None,
-    warmup: int | None = None,
-    peak_rate: float | None = None,
-    final_rate: float | None = None,
-    accumulate: int | None = None,
-    seed: int | None = None,
+    shape: Shape = A_SHAPE,
+    schedule: Schedule = A_SCHEDULE,
     device: Device = "auto",
     max_minutes: Annotated[float, Parameter(help="Stop cleanly after so long.")] = float("inf"),
     as_json: AsJson = False,
@@ -239,18 +231,7 @@ def train(
     from posteer.training import plan as plans
     from posteer.views.terminal import panels as console
 
-    sizes = {"layers": layers, "width": width, "heads": heads, "feedforward": feedforward}
-    rest = {
-        "batch": batch,
-        "length": length,
-        "steps": steps,
-        "warmup": warmup,
-        "peak_rate": peak_rate,
-        "final_rate": final_rate,
-        "accumulate": accumulate,
-        "seed": seed,
-    }
-    plan = plans.make_plan(preset, process, {**sizes, "positions": positions}, rest)
+    plan = plans.make_plan(preset, process, vars(shape), vars(schedule))
     done = console.watch_training(plan, out, device, max_minutes, quiet=as_json)
     if as_json:
         print_json(done)

@@ -84,3 +84,30 @@ class AskedOnce(Asked):
     verify: Annotated[
         int, Parameter(help="Ask the model itself about so many of the best candidates.")
     ] = 0
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The shape of a network, where it differs from the preset's."""
+
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    feedforward: int | None = None
+    positions: Annotated[str | None, Parameter(help="none or learned.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How it is trained, where that differs."""
+
+    batch: int | None = None
+    length: int | None = None
+    steps: int | None = None
+    warmup: int | None = None
+    peak_rate: float | None = None
+    final_rate: float | None = None
+    accumulate: int | None = None
+    seed: int | None = None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec
+from posteer.core import Float, Int, Spec
 from posteer.goals.protocol import FiniteStateForm
 
 OPEN, CLOSE = 0, 1

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec, integer, number
+from posteer.core import Float, Int, Spec, integer, number, require
 from posteer.goals.protocol import FiniteStateForm
 
 

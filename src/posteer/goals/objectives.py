@@ -14,8 +14,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec
+from posteer.core import Float, Int, Spec
 from posteer.goals.protocol import Utility
 from posteer.goals.reverse_cross_entropy import open_target
 from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities

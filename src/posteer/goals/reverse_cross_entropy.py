@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec, table
+from posteer.core import Float, InputError, Int, Spec, require, table
 from posteer.goals.protocol import FiniteStateForm
 from posteer.tokens.contexts import ContextSpace, space_of_table, validated_kernel
 

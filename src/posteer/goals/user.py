@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
-from posteer.core.shapes import Float, Int
+from posteer.core import Float, InputError, Int, require
 from posteer.core.userfiles import object_from_file
 from posteer.goals.protocol import FiniteStateForm
 from posteer.tokens.contexts import ContextSpace

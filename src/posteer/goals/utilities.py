@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from posteer.core.errors import require
+from posteer.core import Spec, parse_spec, require
 from posteer.core.registry import Registry
-from posteer.core.spec import Spec, parse_spec
 from posteer.goals.objectives import ForwardCrossEntropy
 from posteer.goals.protocol import Utility
 from posteer.goals.user import CallableUtility, from_file

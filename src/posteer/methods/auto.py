@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 
 from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
-from posteer.core.errors import require
-from posteer.core.progress import Progress
-from posteer.core.spec import Spec, integer
+from posteer.core import Progress, Spec, integer, require
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason
 from posteer.methods.needs import unmet
@@ -55,6 +53,9 @@ class Auto:
 
 def choose(problems: list[Problem]) -> Choice:
     """A method and the reasons for it, by what is known of the model and the goals."""
+    for problem in problems:
+        if unmet(Needs(expected_utility=True), problem) is not None:
+            return _search(problem, _why_not("expected_utility", problem))
     lacking = None
     settings, reason = _latents_at_hand(problems[0])
     if settings is None:

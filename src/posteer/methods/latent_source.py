@@ -13,9 +13,7 @@ from posteer.banks.drawn import LatentBank, draw_analytic
 from posteer.banks.reweighed import Bank, effective_latents, weighed
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
-from posteer.core.errors import InputError, require
-from posteer.core.progress import Progress, phase
-from posteer.core.spec import integer
+from posteer.core import InputError, Progress, integer, phase, require
 from posteer.methods.protocol import LatentsFrom, Needs, Problem
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model

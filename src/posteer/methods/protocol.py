@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from posteer.banks import DrawPlan, LatentBank, load_bank
+from posteer.core import Progress, require
 from posteer.core.device import pick_device
-from posteer.core.errors import require
 from posteer.core.limits import LISTED_PROMPTS
-from posteer.core.progress import Progress
 from posteer.core.spec import whole_number
 from posteer.families.markov.family import markov_space
 from posteer.families.markov.prompt_classes import ClassProblem

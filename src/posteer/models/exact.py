@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError
+from posteer.core import Bool, Float, InputError, Int
 from posteer.core.limits import NUMBERS_IN_PASSING
-from posteer.core.shapes import Bool, Float, Int
 from posteer.families.protocol import Prior
 from posteer.families.registry import fingerprint, open_process
 from posteer.models.protocol import Can, Model

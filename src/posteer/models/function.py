@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core import Float, InputError, Int, require
 from posteer.core.limits import NUMBERS_AT_ONCE
-from posteer.core.shapes import Float, Int
 from posteer.core.userfiles import object_from_file
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior

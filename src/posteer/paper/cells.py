@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
 
-from posteer.core.errors import InputError, require
-from posteer.core.spec import parse_spec
+from posteer.core import InputError, parse_spec, require
 from posteer.paper.published import Figure, target_of_utility
 from posteer.sweeps.results import Row
 

@@ -21,8 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from posteer.core.errors import InputError, require
-from posteer.core.spec import parse_spec
+from posteer.core import InputError, parse_spec, require
 
 MOST_RUNS = 1_000_000
 

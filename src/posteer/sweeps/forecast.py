@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from posteer.core.errors import InputError
-from posteer.core.progress import Progress
+from posteer.core import InputError, Progress
 from posteer.methods.needs import require_needs
 from posteer.methods.protocol import Work, pose
 from posteer.methods.registry import open_method

@@ -14,9 +14,8 @@ from pathlib import Path
 from posteer.api.elicit import elicit_batch
 from posteer.banks import draw_bank, load_bank
 from posteer.banks.shipped import shipped_path
-from posteer.core.errors import InputError, require
+from posteer.core import InputError, Progress, phase, require, timed
 from posteer.core.files import write_json
-from posteer.core.progress import Progress, phase, timed
 from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
 from posteer.models import Metered, Model, open_model

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Bool, Int
+from posteer.core import Bool, Int, require
 from posteer.core.spec import integer, parse_conditions
 from posteer.tokens.contexts import ContextSpace
 from posteer.tokens.vocabularies import Vocabulary

@@ -14,8 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
+from posteer.core import Float, Int, require
 
 
 @dataclass(frozen=True)

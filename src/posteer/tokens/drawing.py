@@ -12,9 +12,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core import Bool, Float, InputError, Int, require
 from posteer.core.limits import LISTED_PROMPTS
-from posteer.core.shapes import Bool, Float, Int
 from posteer.tokens.conditions import AllowedPrompts
 from posteer.tokens.contexts import ContextSpace
 

@@ -17,8 +17,7 @@ from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
 from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.drawn import LatentBank
-from posteer.core.errors import require
-from posteer.core.progress import Progress
+from posteer.core import Progress, require
 from posteer.models.protocol import Model
 
 ALARM = 0.01

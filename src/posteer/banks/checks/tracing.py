@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
+from posteer.core import Float, Int, require
 from posteer.models.protocol import Model
 
 

@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec, integer, number, table
+from posteer.core import Float, Int, Spec, integer, number, require, table
 from posteer.families.markov.prior import MarkovPrior
 from posteer.tokens.contexts import ContextSpace
 

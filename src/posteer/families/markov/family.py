@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
-from posteer.core.shapes import Float, Int
+from posteer.core import Float, InputError, Int, require
 from posteer.families.markov.kernels import lift, log_likelihood, sample_chains
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.unvisited import filled

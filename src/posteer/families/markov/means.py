@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
+from posteer.core import Float, require
 from posteer.core.limits import ENUMERABLE_MEANS, NUMBERS_AT_ONCE, NUMBERS_IN_PASSING
-from posteer.core.shapes import Float
 from posteer.goals.protocol import FiniteStateForm, Utility
 from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities
 

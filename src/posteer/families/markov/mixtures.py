@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec, number, table
+from posteer.core import Float, Int, Spec, number, require, table
 from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.prior import MarkovPrior
 from posteer.tokens.contexts import ContextSpace, space_of_table, validated_kernel

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
+from posteer.core import Float, Int, require
 from posteer.families.protocol import NextToken
 from posteer.tokens.contexts import ContextSpace
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Bool, Float, Int
+from posteer.core import Bool, Float, Int, require
 from posteer.goals.protocol import FiniteStateForm, Utility
 from posteer.tokens.contexts import ContextSpace, all_sequences
 

@@ -17,10 +17,7 @@ from torch import Tensor
 
 from posteer.banks.reweighed import Bank
 from posteer.banks.rollouts import DrawPlan
-from posteer.core.errors import require
-from posteer.core.progress import Progress, phase
-from posteer.core.shapes import Int
-from posteer.core.spec import Spec, integer
+from posteer.core import Int, Progress, Spec, integer, phase, require
 from posteer.families.markov.prompt_classes import PromptClasses
 from posteer.methods.answers import Answer, Certificate, EstimatorChoice
 from posteer.methods.classes.candidates import candidates_of

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core import InputError, Int, require
 from posteer.core.limits import ENUMERABLE_CLASSES
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.shapes import Int
 from posteer.families.markov.kernels import sample_chains
 from posteer.families.markov.prompt_classes import (
     ClassProblem,

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.progress import Progress
+from posteer.core import Int, Progress, Spec, integer, require
 from posteer.core.randomness import torch_stream
-from posteer.core.shapes import Int
-from posteer.core.spec import Spec, integer
 from posteer.methods.answers import Answer, StopReason
 from posteer.methods.direct.field import Field, searched
 from posteer.methods.forecasting import rounds_of, work_of_search

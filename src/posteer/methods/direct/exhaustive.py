@@ -6,10 +6,8 @@ import math
 import time
 from dataclasses import dataclass, replace
 
-from posteer.core.errors import InputError, require
+from posteer.core import InputError, Progress, Spec, require
 from posteer.core.limits import LISTED_PROMPTS
-from posteer.core.progress import Progress
-from posteer.core.spec import Spec
 from posteer.evaluation import PromptLandscape, landscape
 from posteer.methods.answers import Answer, Step, StopReason
 from posteer.methods.forecasting import work_of_search

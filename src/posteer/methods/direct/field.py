@@ -14,11 +14,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
+from posteer.core import Float, InputError, Int, Progress, phase, require
 from posteer.core.memory import free_cached, is_out_of_memory
-from posteer.core.progress import Progress, phase
 from posteer.core.randomness import torch_stream
-from posteer.core.shapes import Float, Int
 from posteer.evaluation import check_prompts
 from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
 from posteer.methods.answers import Answer, Step, StopReason

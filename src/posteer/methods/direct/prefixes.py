@@ -16,11 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.progress import Progress
+from posteer.core import Float, Int, Progress, Spec, integer, number, require
 from posteer.core.randomness import torch_stream
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec, integer, number
 from posteer.methods.answers import Answer, StopReason
 from posteer.methods.direct.field import Field
 from posteer.methods.forecasting import work_of_search

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from posteer.core.errors import require
-from posteer.core.progress import Progress
+from posteer.core import Progress, Spec, integer, require
 from posteer.core.randomness import torch_stream
-from posteer.core.spec import Spec, integer
 from posteer.methods.answers import Answer, StopReason
 from posteer.methods.direct.field import Field, searched
 from posteer.methods.forecasting import work_of_search

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
+from posteer.core import Bool, Float, require
 from posteer.core.randomness import numpy_stream
-from posteer.core.shapes import Bool, Float
 from posteer.families.markov.tilt import PromptKernel
 from posteer.methods.answers import StopReason
 from posteer.methods.ppt.estimator import Estimate, TiltedRuns, estimate

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from posteer.banks.reweighed import Bank
-from posteer.core.progress import Progress, phase
+from posteer.core import Bool, Float, Int, Progress, phase
 from posteer.core.randomness import torch_stream
-from posteer.core.shapes import Bool, Float, Int
 from posteer.core.weights import ess_fraction, pareto_k
 from posteer.families.markov.family import Lifted
 from posteer.families.markov.means import utility_of_kernels

@@ -14,10 +14,8 @@ from typing import Any, get_args
 import torch
 
 from posteer.banks.rollouts import DrawPlan
+from posteer.core import Progress, Spec, integer, number, phase, require
 from posteer.core.device import pick_device
-from posteer.core.errors import require
-from posteer.core.progress import Progress, phase
-from posteer.core.spec import Spec, integer, number
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.markov.tilt import Tilt
 from posteer.methods.answers import Answer, Step

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
-from posteer.core.errors import require
+from posteer.core import Float, require
 from posteer.core.randomness import numpy_stream
-from posteer.core.shapes import Float
 from posteer.core.weights import ess_fraction
 from posteer.families.markov.fit.densities import PriorDensity, better_kernel_density
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
+from posteer.core import Float, Int, require
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior
 from posteer.models.protocol import Can, Model

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posteer.core.errors import require
+from posteer.core import Bool, Float, Int, require
 from posteer.core.limits import ROLLOUT_LENGTH
-from posteer.core.shapes import Bool, Float, Int
 from posteer.models.trees import TokenTree
 from posteer.tokens.contexts import ContextSpace
 

@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core.errors import require
-from posteer.core.shapes import Float, Int
-from posteer.core.spec import Spec, table
+from posteer.core import Float, Int, Spec, require, table
 from posteer.families.markov.dirichlet import sample_rows
 from posteer.families.markov.mixtures import given_weights
 from posteer.families.markov.prior import MarkovPrior

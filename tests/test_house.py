@@ -148,16 +148,19 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def kinds_of_methods_and_models():
     """Names of all classes that solve problems, and of all that are models."""
-    methods, models = set(), {"Model"}
     trees = [ast.parse(path.read_text()) for path in MODULES.values()]
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    for _ in range(5):  # subclasses of subclasses
-        for node in nodes:
-            if any(isinstance(base, ast.Name) and base.id in models for base in node.bases):
-                models.add(node.name)
-    for node in nodes:
-        if any(isinstance(part, ast.FunctionDef) and part.name == "solve" for part in node.body):
-            methods.add(node.name)
+    methods = {
+        node.name
+        for node in nodes
+        if any(isinstance(part, ast.FunctionDef) and part.name == "solve" for part in node.body)
+    }
+    models = {"Model"}
+    for kinds in (methods, models):
+        for _ in range(5):  # subclasses of subclasses
+            for node in nodes:
+                if any(isinstance(base, ast.Name) and base.id in kinds for base in node.bases):
+                    kinds.add(node.name)
     return methods, models
 
 

@@ -1,7 +1,7 @@
 """Latents drawn from models: drawn, reweighed, shipped, checked."""
 
-from posteer.banks.drawn import LatentBank, Origin, draw_analytic, load_bank
-from posteer.banks.reweighed import Bank, ReweighedBank
+from posteer.banks.drawn import Bank, LatentBank, Origin, draw_analytic, load_bank
+from posteer.banks.reweighed import ReweighedBank
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.sampling import sample
 

@@ -53,8 +53,46 @@ class Origin:
     version: str = ""
 
 
+class Bank:
+    """Latents that methods work on: as they were drawn, or weighed by what was observed since.
+
+    `drawn` is the bank as it was drawn, `observed` the counts of what came after, None if nothing.
+    """
+
+    latents: Latents
+    origin: Origin
+    drawn: LatentBank
+    observed: Float[Tensor, "C V"] | None
+
+    def lifted(self, order: int, head: tuple[int, ...] = ()) -> Lifted:
+        """The latents as kernels of a higher order, for prompts behind a head."""
+        return self.markov.lifted(order, head)
+
+    def __len__(self) -> int:
+        return len(self.latents)
+
+    @property
+    def tokens(self) -> int:
+        """What drawing it asked of the model."""
+        return self.origin.tokens
+
+    @property
+    def markov(self) -> MarkovLatents:
+        """The latents as kernels; refused where they are of another family."""
+        space = markov_space(self.latents.family, f"a bank of {self.origin.model}")
+        return MarkovLatents(space, kernels_of(self.latents))
+
+    @property
+    def space(self) -> ContextSpace:
+        return self.markov.space
+
+    @property
+    def kernels(self) -> Float[Tensor, "L C V"]:
+        return self.markov.kernels
+
+
 @dataclass(frozen=True, eq=False)
-class LatentBank:
+class LatentBank(Bank):
     """Latents of a prior or posterior as they were drawn, with their provenance.
 
     `counts` are the statistics of each rollout, `snapshots` those at earlier lengths, `unvisited`
@@ -68,47 +106,16 @@ class LatentBank:
     snapshots: dict[int, Int[Tensor, "L C V"]] = field(default_factory=dict)
     sequences: Int[Tensor, "L R"] | None = None
 
-    def __len__(self) -> int:
-        return len(self.latents)
+    observed = None
 
     @property
-    def tokens(self) -> int:
-        return self.origin.tokens
-
-    @property
-    def markov(self) -> MarkovLatents:
-        """The latents as kernels; refused where they are of another family."""
-        return MarkovLatents(
-            markov_space(self.latents.family, f"a bank of {self.origin.model}"),
-            kernels_of(self.latents),
-        )
-
-    @property
-    def space(self) -> ContextSpace:
-        return self.markov.space
-
-    @property
-    def kernels(self) -> Float[Tensor, "L C V"]:
-        return self.markov.kernels
-
-    @property
-    def drawn(self) -> LatentBank:
-        """The bank as it was drawn: itself."""
+    def drawn(self) -> LatentBank:  # type: ignore[override]
         return self
-
-    @property
-    def observed(self) -> None:
-        """What was observed after it was drawn: nothing."""
-        return None
 
     @property
     def n_unvisited(self) -> int:
         """Rows of kernels that no token was counted for."""
         return 0 if self.counts is None else int((self.counts.sum(-1) == 0).sum())
-
-    def lifted(self, order: int, head: tuple[int, ...] = ()) -> Lifted:
-        """The latents as kernels of a higher order, for prompts behind a head."""
-        return self.markov.lifted(order, head)
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank, Origin
+from posteer.banks.drawn import Bank, LatentBank, Origin
 from posteer.core import Float, require
 from posteer.core.weights import ess_fraction
 from posteer.families.markov.family import Lifted, MarkovLatents
 from posteer.families.markov.kernels import log_likelihood
-from posteer.tokens.contexts import ContextSpace, count_transitions
+from posteer.tokens.contexts import count_transitions
 
 LEAST_LOG_WEIGHT = 230.0
 """How far below the largest a log-weight still counts: exp(-230) is 1e-100."""
 
 
 @dataclass(frozen=True, eq=False)
-class ReweighedBank:
+class ReweighedBank(Bank):
     """Latents of `drawn` that are still to be weighed by the likelihood of `observed` counts.
 
     Whoever weighs them by a prompt's counts does so by adding these. A latent whose weight is below
@@ -33,38 +33,20 @@ class ReweighedBank:
 
     @classmethod
     def of(cls, drawn: LatentBank, observed: Float[Tensor, "C V"]) -> ReweighedBank:
+        """The latents that can still matter."""
         log_weights = log_likelihood(observed[None], drawn.kernels)[0]
         kept = log_weights > log_weights.max() - LEAST_LOG_WEIGHT
         require(int(kept.sum()) >= 2, "no two latents of the bank can emit the context")
         return cls(MarkovLatents(drawn.space, drawn.kernels[kept]), observed, drawn)
 
-    def __len__(self) -> int:
-        return len(self.latents)
-
     @property
-    def tokens(self) -> int:
-        return self.drawn.tokens
-
-    @property
-    def origin(self) -> Origin:
+    def origin(self) -> Origin:  # type: ignore[override]
         return self.drawn.origin
-
-    @property
-    def space(self) -> ContextSpace:
-        return self.latents.space
-
-    @property
-    def kernels(self) -> Float[Tensor, "L C V"]:
-        return self.latents.kernels
 
     def lifted(self, order: int, head: tuple[int, ...] = ()) -> Lifted:
         """The latents as kernels of a higher order, what was observed in their first weights."""
         log_weights = log_likelihood(self.observed[None], self.kernels)[0]
         return self.latents.lifted(order, head, log_weights)
-
-
-Bank = LatentBank | ReweighedBank
-"""What methods work on."""
 
 
 def effective_latents(bank: LatentBank, context: tuple[int, ...]) -> float:

@@ -1,12 +1,16 @@
 """What every room stands on; what nearly all of them use, under one name.
 
-Nothing here loads torch: `posteer --help` answers at once.
+Shapes are loaded when first asked for, and nothing else here is heavy: `posteer --help` is quick.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from posteer.core.errors import InputError, require
 from posteer.core.progress import Progress, phase, timed
-from posteer.core.shapes import Bool, Float, Int
 from posteer.core.spec import Spec, integer, number, parse_spec, table
+
+if TYPE_CHECKING:
+    from posteer.core.shapes import Bool, Float, Int
 
 __all__ = [
     "Bool",
@@ -23,3 +27,11 @@ __all__ = [
     "table",
     "timed",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Bool", "Float", "Int"):
+        raise AttributeError(f"module 'posteer.core' has no attribute '{name}'")
+    from posteer.core import shapes
+
+    return getattr(shapes, name)

@@ -54,7 +54,7 @@ class Auto:
 def choose(problems: list[Problem]) -> Choice:
     """A method and the reasons for it, by what is known of the model and the goals."""
     for problem in problems:
-        if unmet(Needs(expected_utility=True), problem) is not None:
+        if unmet(Needs(bank=True, expected_utility=True), problem) is not None:
             return _search(problem, _why_not("expected_utility", problem))
     lacking = None
     settings, reason = _latents_at_hand(problems[0])

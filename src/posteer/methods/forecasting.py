@@ -74,7 +74,7 @@ def rounds_of(problem: Problem) -> float:
     return 2 + 0.35 * problem.length * (problem.vocab_size - 1)
 
 
-def work_of_search(problem: Problem, tokens: float | int, method: Method) -> Work:
+def work_of_search(problem: Problem, tokens: float, method: Method) -> Work:
     """Tokens a search takes, times the seconds a token takes here."""
     budget, price = (
         problem.max_model_tokens,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from posteer.banks.drawn import LatentBank, draw_analytic
-from posteer.banks.reweighed import Bank, effective_latents, weighed
+from posteer.banks.drawn import Bank, LatentBank, draw_analytic
+from posteer.banks.reweighed import effective_latents, weighed
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import InputError, Progress, integer, phase, require
@@ -26,6 +26,19 @@ ENOUGH_LATENTS = 500
 
 Banks = dict[int, tuple[Bank, Bank | None]]
 """By key, the bank to tune on and, where there is one, a bank held out."""
+
+
+def needs_of(analytic: bool, draw: DrawPlan, **more: Any) -> Needs:
+    """What a method on latents needs: of the prior, or rollouts for which a bank may stand."""
+    return Needs(
+        latents=LatentsFrom.PRIOR if analytic else LatentsFrom.ROLLOUTS,
+        draw=draw,
+        bank=not analytic,
+        expected_utility=True,
+        tilts=True,
+        device=True,
+        **more,
+    )
 
 
 def n_latents(needs: Needs, problem: Problem) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from posteer.banks.reweighed import Bank
+from posteer.banks.drawn import Bank
 from posteer.banks.rollouts import DrawPlan
 from posteer.core import Int, Progress, Spec, integer, phase, require
 from posteer.families.markov.prompt_classes import PromptClasses
@@ -34,12 +34,13 @@ from posteer.methods.latent_source import (
     banks_of,
     draw_plan,
     draw_settings,
+    needs_of,
     require_room,
 )
 from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all
 from posteer.methods.ppt.snap import propose
-from posteer.methods.protocol import LatentsFrom, Needs, Problem, Work
+from posteer.methods.protocol import Needs, Problem, Work
 from posteer.methods.scorers.choice import Estimators, PosteriorScorer
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import score_classes
@@ -69,17 +70,7 @@ class ClassSearch:
 
     @property
     def needs(self) -> Needs:
-        return Needs(
-            latents=LatentsFrom.PRIOR if self.analytic else LatentsFrom.ROLLOUTS,
-            draw=self.draw,
-            bank=not self.analytic,
-            expected_utility=True,
-            exact_means=True,
-            counts=True,
-            tilts=True,
-            candidates=True,
-            device=True,
-        )
+        return needs_of(self.analytic, self.draw, exact_means=True, counts=True, candidates=True)
 
     def forecast(self, problem: Problem, together: int) -> Work:
         def of_size(n_latents: int) -> ClassSearch:

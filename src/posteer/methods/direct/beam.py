@@ -9,15 +9,14 @@ from torch import Tensor
 
 from posteer.core import Int, Progress, Spec, integer, require
 from posteer.core.randomness import torch_stream
-from posteer.methods.answers import Answer, StopReason
-from posteer.methods.direct.field import Field, searched
-from posteer.methods.forecasting import work_of_search
-from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.answers import StopReason
+from posteer.methods.direct.field import DirectSearch, Field
+from posteer.methods.protocol import Problem
 from posteer.tokens.contexts import all_sequences
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeamSearch:
+class BeamSearch(DirectSearch):
     """Grow prompts from the left, keeping the `width` best of each length by their own value.
 
     It begins with the shortest prompts that have a value: all of them, or `width` at random. Where
@@ -30,18 +29,11 @@ class BeamSearch:
     def __post_init__(self) -> None:
         require(self.width >= 1, f"beam: width {self.width}: expected at least 1")
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(continuations=True)
-
-    def forecast(self, problem: Problem, together: int) -> Work:
+    def tokens(self, problem: Problem) -> float:
         read = (problem.model.tokens_of(n, problem.horizon) for n in range(1, problem.length + 1))
-        return work_of_search(problem, self.width * problem.vocab_size * sum(read), self)
+        return float(self.width * problem.vocab_size * sum(read))
 
-    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        return searched(problems, self._search, progress)
-
-    def _search(self, field: Field, progress: Progress | None) -> None:
+    def search(self, field: Field, progress: Progress | None) -> None:
         generators = [torch_stream(run.problem.seed, "beam") for run in field.runs]
         beams: dict[int, Tensor] = {}
         read = len(field.model.context)

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from posteer.core import Int, Progress, Spec, integer, require
 from posteer.core.randomness import torch_stream
-from posteer.methods.answers import Answer, StopReason
-from posteer.methods.direct.field import Field, searched
-from posteer.methods.forecasting import rounds_of, work_of_search
-from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.answers import StopReason
+from posteer.methods.direct.field import DirectSearch, Field
+from posteer.methods.forecasting import rounds_of
+from posteer.methods.protocol import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoordinateAscent:
+class CoordinateAscent(DirectSearch):
     """Move to the best of all single substitutions; at a local optimum start again at random."""
 
     restarts: int = 1
@@ -24,19 +24,12 @@ class CoordinateAscent:
     def __post_init__(self) -> None:
         require(self.restarts >= 1, f"coordinate: {self.restarts} restarts: expected at least 1")
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(continuations=True)
-
-    def forecast(self, problem: Problem, together: int) -> Work:
+    def tokens(self, problem: Problem) -> float:
         choices = problem.length * (problem.vocab_size - 1)
         price = problem.model.tokens_of(problem.length, problem.horizon)
-        return work_of_search(problem, self.restarts * rounds_of(problem) * choices * price, self)
+        return self.restarts * rounds_of(problem) * choices * price
 
-    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        return searched(problems, self._search, progress)
-
-    def _search(self, field: Field, progress: Progress | None) -> None:
+    def search(self, field: Field, progress: Progress | None) -> None:
         runs = [run for run in range(len(field.runs)) if field.affordable(run, 1)]
         if not runs:
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +21,8 @@ from posteer.core.randomness import torch_stream
 from posteer.evaluation import check_prompts
 from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
 from posteer.methods.answers import Answer, Step, StopReason
-from posteer.methods.protocol import Problem
+from posteer.methods.forecasting import work_of_search
+from posteer.methods.protocol import Needs, Problem, Work
 from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
 from posteer.models.meter import QueryCount
 from posteer.models.trees import tree_size
@@ -212,13 +214,26 @@ class Field:
         )
 
 
-def searched(
-    problems: list[Problem],
-    search: Callable[[Field, Progress | None], None],
-    progress: Progress | None,
-) -> list[Answer]:
-    """The answers of a search over the runs of a batch."""
-    field = Field(problems)
-    with phase("search"):
-        search(field, progress)
-    return [run.answer() for run in field.runs]
+class DirectSearch(ABC):
+    """A method that asks the model itself: a search over a field of runs, and what it asks."""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(continuations=True)
+
+    @abstractmethod
+    def tokens(self, problem: Problem) -> float:
+        """Model tokens that a run takes, about."""
+
+    @abstractmethod
+    def search(self, field: Field, progress: Progress | None) -> None:
+        """Offer prompts to the runs of a field until all have stopped."""
+
+    def forecast(self, problem: Problem, together: int) -> Work:
+        return work_of_search(problem, float(self.tokens(problem)), self)
+
+    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        field = Field(problems)
+        with phase("search"):
+            self.search(field, progress)
+        return [run.answer() for run in field.runs]

@@ -20,16 +20,16 @@ from torch import Tensor
 
 from posteer.core import Float, Int, Progress, Spec, integer, require
 from posteer.core.randomness import torch_stream
-from posteer.methods.answers import Answer, StopReason
-from posteer.methods.direct.field import Field, searched
-from posteer.methods.forecasting import rounds_of, work_of_search
-from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.answers import StopReason
+from posteer.methods.direct.field import DirectSearch, Field
+from posteer.methods.forecasting import rounds_of
+from posteer.methods.protocol import Needs, Problem
 from posteer.models.protocol import Can
 from posteer.tokens.conditions import AllowedPrompts
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedyCoordinateGradient:
+class GreedyCoordinateGradient(DirectSearch):
     """`steps` 0 is the paper's max(10, 2 m); `candidates` 0 evaluates every proposal."""
 
     top_k: int = 1
@@ -53,15 +53,12 @@ class GreedyCoordinateGradient:
     def needs(self) -> Needs:
         return Needs(model=Can.ONE_HOTS, continuations=True)
 
-    def forecast(self, problem: Problem, together: int) -> Work:
+    def tokens(self, problem: Problem) -> float:
         choices = problem.length * (problem.vocab_size - 1)
         price = problem.model.tokens_of(problem.length, problem.horizon)
-        return work_of_search(problem, rounds_of(problem) * (2 + choices / 2) * price, self)
+        return rounds_of(problem) * (2 + choices / 2) * price
 
-    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        return searched(problems, self._search, progress)
-
-    def _search(self, field: Field, progress: Progress | None) -> None:
+    def search(self, field: Field, progress: Progress | None) -> None:
         buffers = self._start(field)
         streams = {
             run: torch_stream(field.runs[run].problem.seed, "gcg-candidates") for run in buffers

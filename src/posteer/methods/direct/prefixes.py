@@ -47,7 +47,7 @@ class PrefixTuning:
 
     def forecast(self, problem: Problem, together: int) -> Work:
         price = problem.model.tokens_of(problem.length, problem.horizon)
-        return work_of_search(problem, (2 * self.steps + 1) * price, self)
+        return work_of_search(problem, float((2 * self.steps + 1) * price), self)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         return self._tune(Field(problems), progress)

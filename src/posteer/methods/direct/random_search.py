@@ -8,14 +8,13 @@ import torch
 
 from posteer.core import Progress, Spec, integer, require
 from posteer.core.randomness import torch_stream
-from posteer.methods.answers import Answer, StopReason
-from posteer.methods.direct.field import Field, searched
-from posteer.methods.forecasting import work_of_search
-from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.answers import StopReason
+from posteer.methods.direct.field import DirectSearch, Field
+from posteer.methods.protocol import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomSearch:
+class RandomSearch(DirectSearch):
     """The best of so many uniform prompts."""
 
     prompts: int = 1000
@@ -24,18 +23,11 @@ class RandomSearch:
     def __post_init__(self) -> None:
         require(self.prompts >= 1, f"random: {self.prompts} prompts: expected at least 1")
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(continuations=True)
-
-    def forecast(self, problem: Problem, together: int) -> Work:
+    def tokens(self, problem: Problem) -> float:
         price = problem.model.tokens_of(problem.length, problem.horizon)
-        return work_of_search(problem, self.prompts * price, self)
+        return float(self.prompts * price)
 
-    def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        return searched(problems, self._search, progress)
-
-    def _search(self, field: Field, progress: Progress | None) -> None:
+    def search(self, field: Field, progress: Progress | None) -> None:
         runs = list(range(len(field.runs)))
         streams = [torch_stream(run.problem.seed, "random-search") for run in field.runs]
         left = self.prompts

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from posteer.banks.reweighed import Bank
+from posteer.banks.drawn import Bank
 from posteer.core import Bool, Float, Int, Progress, phase
 from posteer.core.randomness import torch_stream
 from posteer.core.weights import ess_fraction, pareto_k

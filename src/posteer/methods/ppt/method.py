@@ -20,12 +20,12 @@ from posteer.families.markov.means import has_exact_mean
 from posteer.families.markov.tilt import Tilt
 from posteer.methods.answers import Answer, Step
 from posteer.methods.forecasting import work_of_ascents
-from posteer.methods.latent_source import draw_plan, draw_settings, require_room
+from posteer.methods.latent_source import draw_plan, draw_settings, needs_of, require_room
 from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all, tilted_runs
 from posteer.methods.ppt.estimator import surrogate_of
 from posteer.methods.ppt.snap import CandidateScore
-from posteer.methods.protocol import LatentsFrom, Needs, Problem, Work
+from posteer.methods.protocol import Needs, Problem, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +48,7 @@ class PosteriorPrefixTuning:
 
     @property
     def needs(self) -> Needs:
-        return Needs(
-            latents=LatentsFrom.PRIOR if self.analytic else LatentsFrom.ROLLOUTS,
-            draw=self.draw,
-            bank=not self.analytic,
-            expected_utility=True,
-            exact_means=self.exact_means,
-            tilts=True,
-            device=True,
-        )
+        return needs_of(self.analytic, self.draw, exact_means=self.exact_means)
 
     def forecast(self, problem: Problem, together: int) -> Work:
         def ascend(problems: list[Problem], steps: int) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from posteer.banks.reweighed import Bank
+from posteer.banks.drawn import Bank
 from posteer.core.shapes import Bool, Float, Int
 from posteer.core.weights import pareto_k
 from posteer.families.markov.fit.goodness import Misfit, misfit

@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from posteer.banks.reweighed import Bank
+from posteer.banks.drawn import Bank
 from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.core.shapes import Float, Int
 from posteer.core.weights import weighted_mean

@@ -122,7 +122,7 @@ def test_the_climb_needs_no_ascent_to_find_the_optimum():
     def scorer(counts, first, last):
         asked.append(len(counts))
         value = means((model.prior.concentration + counts)[:, None], last)[:, 0]
-        return HardScores.of("exact", value, torch.zeros_like(value))
+        return HardScores.of(value, torch.zeros_like(value))
 
     problem = ClassProblem(model.family.space, 50)
     found = search_classes(problem, scorer, SearchSettings(limit=0, keep=3))
@@ -241,7 +241,6 @@ def test_conditions_of_another_vocabulary_are_refused():
 def test_latents_that_can_emit_nothing():
     model = Metered(open_model("exact:coins(0.2,0.7)"))
     scorer = lambda counts, first, last: HardScores.of(  # noqa: E731
-        "mine",
         torch.full((len(counts),), -math.inf).double(),
         torch.zeros(len(counts)).double(),
         torch.zeros(len(counts)).double(),
@@ -319,12 +318,12 @@ def test_candidates_take_turns_among_classes_that_errors_cannot_tell_apart():
     problem = ClassProblem(model.family.space, 5)
     prompts = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     value = torch.tensor([1.0, 0.98, 0.2, 0.1], dtype=torch.float64)
-    scores = HardScores.of("test", value, torch.full_like(value, 0.01))
+    scores = HardScores.of(value, torch.full_like(value, 0.01))
     nothing = torch.zeros(4, 1, 2, dtype=torch.long)
     last = torch.zeros(4, dtype=torch.long)
     found = BestClasses(prompts, nothing, last, scores, StopReason.ALL_CLASSES, 4, [])
     chosen = ["".join(map(str, row)) for row in candidates_of(problem, found).tolist()]
     assert chosen == ["00011", "00010", "00110", "00001"]
-    apart = replace(found, scores=HardScores.of("test", value, torch.full_like(value, 0.001)))
+    apart = replace(found, scores=HardScores.of(value, torch.full_like(value, 0.001)))
     chosen = ["".join(map(str, row)) for row in candidates_of(problem, apart).tolist()]
     assert chosen == ["00011", "00110", "00101", "01010"]

@@ -24,7 +24,7 @@ def rugged(counts, first, last):
     slopes = torch.from_numpy(numpy_stream(0, "rugged").normal(size=(3, 3, 5)))
     phases = torch.einsum("kcv,cvp->kp", counts.double(), slopes) + last[:, None]
     value = phases.sin().sum(-1)
-    return HardScores.of("rugged", value, torch.zeros_like(value))
+    return HardScores.of(value, torch.zeros_like(value))
 
 
 def begin(n, seed=0):

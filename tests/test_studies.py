@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 STUDIES = Path(__file__).parent.parent / "studies"
-SHARED = {"places", "running", "tables"}
+SHARED = {"places", "running", "tables", "tilts_figure"}
 NAMES = sorted(path.stem for path in STUDIES.glob("*.py") if path.stem not in SHARED)
 WITHOUT_TORCH = {"curves"}
 """These start at once; to start the others takes seconds."""
@@ -28,6 +28,7 @@ BAD = {
     "kills": [],
     "past_binary": ["--model", "nothing"],
     "readings": ["--nothing"],
+    "results_page": ["nowhere.parquet"],
     "shipped_banks": ["banks", "--models", "nothing"],
     "tilts": ["--out", "tilts.txt"],
     "unvisited": ["--banks", "0"],

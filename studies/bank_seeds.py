@@ -21,7 +21,7 @@ from places import RECORDS
 from running import Options, read_records, run
 from tables import grouped, heading
 
-from posteer.api.elicit import elicit_many
+from posteer.api.eliciting import elicit_many
 from posteer.banks import LatentBank, load_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core.errors import InputError, require

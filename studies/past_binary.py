@@ -22,7 +22,7 @@ from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
-from posteer.api.elicit import elicit, elicit_batch
+from posteer.api.eliciting import elicit, elicit_batch
 from posteer.core.device import pick_device
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Int

@@ -8,7 +8,7 @@ from examples import bank_estimate
 from oracles import CONDITIONS, says
 from posing import posed
 
-from posteer.api.elicit import elicit
+from posteer.api.eliciting import elicit
 from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
 from posteer.families.markov.prompt_classes import ClassProblem

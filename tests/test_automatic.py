@@ -10,7 +10,7 @@ import pytest
 import torch
 from posing import posed
 
-from posteer.api.elicit import elicit
+from posteer.api.eliciting import elicit
 from posteer.banks import DrawPlan, draw_analytic, draw_bank
 from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility

@@ -8,7 +8,7 @@ import torch
 from oracles import is_dyck, says
 from posing import posed
 
-from posteer.api.elicit import elicit, elicit_many
+from posteer.api.eliciting import elicit, elicit_many
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
 from posteer.evaluation import estimate_from_bank

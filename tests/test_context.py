@@ -9,8 +9,8 @@ from oracles import context_number, dirichlet_sequence_probability, is_dyck, log
 from posing import posed
 
 import posteer
-from posteer.api.elicit import elicit
-from posteer.api.evaluate import evaluate
+from posteer.api.eliciting import elicit
+from posteer.api.evaluating import evaluate
 from posteer.banks import draw_analytic
 from posteer.banks.reweighed import effective_latents
 from posteer.core.errors import InputError

@@ -10,10 +10,10 @@ from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility
 from posteer.families.registry import open_process
 from posteer.goals.utilities import open_utility
+from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.choice import Estimators, PosteriorScorer
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import BankScorer, HardScorer
-from posteer.methods.scorers.registry import SCORERS
 from posteer.models import ExactModel
 from posteer.tokens.contexts import all_sequences, count_transitions
 

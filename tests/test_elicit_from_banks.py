@@ -7,7 +7,7 @@ import torch
 from posing import posed, posed_together
 
 import posteer
-from posteer.api.elicit import elicit
+from posteer.api.eliciting import elicit
 from posteer.banks.shipped import shipped_bank
 from posteer.core.errors import InputError
 from posteer.families.markov.kernels import final_context

@@ -6,8 +6,8 @@ from examples import PROMISED
 from posing import posed, posed_together
 
 import posteer
-from posteer.api.elicit import elicit, elicit_batch, elicit_many
-from posteer.api.evaluate import evaluate
+from posteer.api.eliciting import elicit, elicit_batch, elicit_many
+from posteer.api.evaluating import evaluate
 from posteer.core.errors import InputError
 from posteer.goals.reverse_cross_entropy import reverse_cross_entropy
 from posteer.methods.answers import Because

@@ -15,12 +15,12 @@ from posteer.core.errors import InputError
 from posteer.families.registry import PRIORS
 from posteer.goals.utilities import UTILITIES
 from posteer.methods.registry import METHODS
-from posteer.methods.scorers.registry import SCORERS
+from posteer.methods.scorers import SCORERS
 from posteer.models.registry import KINDS
 from posteer.sweeps.configuration import config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.executors import EXECUTORS
-from posteer.views.registry import VIEWS
+from posteer.views import VIEWS
 
 REGISTRIES = {
     "priors": PRIORS,

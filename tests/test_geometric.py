@@ -281,7 +281,7 @@ def test_long_prompts_neither_overflow_nor_lose_counts():
 
 def test_the_ascent_finds_the_inner_optimum_that_the_linear_tilt_runs_past():
     """frequency(0.3) at length 50 wants an inner kernel, and prompts with a third of ones."""
-    from posteer.api.elicit import elicit
+    from posteer.api.eliciting import elicit
 
     found = {
         tilt: elicit(

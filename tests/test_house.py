@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors version shapes limits memory files locks progress randomness device userfiles "
+    "core": "errors shapes limits files locks progress randomness device userfiles "
     "registry spec weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
@@ -36,17 +36,17 @@ ORDER = {
     "ranks report",
     "methods": "answers protocol registry needs forecasting latent_source verify scorers direct "
     "climbing ppt classes auto",
-    "methods.scorers": "protocol posterior registry importance conjugate smc choice",
+    "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.classes": "candidates method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
-    "api": "elicit evaluate compare",
+    "api": "eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs store forecast runner results "
     "executors execution",
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired claim_checks agreement claims tables",
-    "views": "sentences machine registry figures terminal paper",
+    "views": "sentences machine figures terminal paper",
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show",
     "views.paper": "figures report",

@@ -7,8 +7,8 @@ import torch
 from networks import small
 from oracles import kernel_probability, sequences
 
-from posteer.api.elicit import elicit
-from posteer.api.evaluate import evaluate
+from posteer.api.eliciting import elicit
+from posteer.api.evaluating import evaluate
 from posteer.banks import draw_analytic
 from posteer.core.errors import InputError
 from posteer.evaluation import estimate_from_bank, expected_utility

@@ -18,6 +18,7 @@ from posteer.families.markov.fit.densities import PriorDensity
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.means import utility_of_kernels
 from posteer.goals.utilities import open_utility
+from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.choice import Estimators, trusted_weights
 from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.methods.scorers.importance import ImportanceSampled
@@ -27,7 +28,6 @@ from posteer.methods.scorers.posterior import (
     scores_of_prompts,
 )
 from posteer.methods.scorers.protocol import score_classes
-from posteer.methods.scorers.registry import SCORERS
 from posteer.methods.scorers.smc import TemperedSMC, next_increment
 from posteer.models import open_model
 from posteer.models.exact import ExactModel

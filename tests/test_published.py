@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from posteer.api.elicit import elicit_many
+from posteer.api.eliciting import elicit_many
 from posteer.goals.utilities import open_utility
 from posteer.paper.published import TARGETS, published, target_of_utility, utility_of_target
 from posteer.tokens.contexts import ContextSpace

@@ -282,7 +282,7 @@ class Bare:
 def test_start_and_advance_are_enough():
     bank = sample(Bare(), rollouts=70, length=40)
     assert torch.equal(bank.counts, sample("exact:urn", rollouts=70, length=40).counts)
-    from posteer.api.elicit import elicit
+    from posteer.api.eliciting import elicit
 
     found = elicit(
         Bare(), "dyck", length=5, method="ppt-rb(samples=100,rollout-length=50,steps=20)"

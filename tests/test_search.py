@@ -7,7 +7,7 @@ import pytest
 import torch
 from networks import TIE, problems_of, same_or_tied, small
 
-from posteer.api.elicit import elicit, elicit_many
+from posteer.api.eliciting import elicit, elicit_many
 from posteer.core.errors import InputError
 from posteer.evaluation import expected_utility, landscape
 from posteer.goals.dyck import Dyck

@@ -11,7 +11,7 @@ import pytest
 from kills import Moment, different_results, different_tables, kill_often, wait_for
 from sweeps import BATCH, SMALL, small
 
-from posteer.api.elicit import elicit_many
+from posteer.api.eliciting import elicit_many
 from posteer.core.errors import InputError
 from posteer.paper.cells import Cells
 from posteer.sweeps import store

@@ -1,8 +1,8 @@
 """The doors: elicit, evaluate, compare, sample, check."""
 
-from posteer.api.compare import compare
-from posteer.api.elicit import elicit, elicit_batch, elicit_many
-from posteer.api.evaluate import evaluate
+from posteer.api.comparing import compare
+from posteer.api.eliciting import elicit, elicit_batch, elicit_many
+from posteer.api.evaluating import evaluate
 from posteer.banks.checks.report import check_filter
 from posteer.banks.sampling import sample
 

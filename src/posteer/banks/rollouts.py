@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from posteer import __version__
 from posteer.banks.drawn import LatentBank, Origin, load_bank
 from posteer.banks.parts import Parts, Rollouts
 from posteer.core import Float, InputError, Progress, require
+from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
-from posteer.core.memory import free_cached, is_out_of_memory
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.version import __version__
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model

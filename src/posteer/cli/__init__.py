@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
+from posteer import __version__
 from posteer.cli import sweep
 from posteer.cli.options import (
     AsJson,
@@ -26,7 +27,6 @@ from posteer.cli.options import (
 from posteer.cli.output import print_json, refuse
 from posteer.core.errors import InputError, require
 from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
-from posteer.core.version import __version__
 
 app = App(
     name="posteer",
@@ -42,7 +42,7 @@ A_SHAPE, A_SCHEDULE = Shape(), Schedule()
 
 def show(record: Any, view: str, as_json: bool) -> None:
     """A record as it was asked for."""
-    from posteer.views.registry import VIEWS
+    from posteer.views import VIEWS
 
     VIEWS["json" if as_json else view](record)
 
@@ -56,7 +56,7 @@ def elicit(
 ) -> None:
     """Find a hard prompt under which the model's continuations have high utility."""
     from posteer.api import elicit as find
-    from posteer.views.registry import VIEWS
+    from posteer.views import VIEWS
     from posteer.views.terminal import panels as console
 
     VIEWS[view]  # an unknown one is refused before anything runs

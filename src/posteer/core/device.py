@@ -1,4 +1,4 @@
-"""Where tensors live."""
+"""Where tensors live, and running out of memory there, told apart from other failures."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def pick_device(device: str) -> str:
     require(known, f"device '{device}': expected auto, cpu or cuda")
     require(device == "cpu" or found, f"device '{device}': no GPU here")
     return device
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """On a GPU torch has an error of its own for it, on CPU only words."""
+    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+
+
+def free_cached() -> None:
+    """Give back what a failed pass left behind on a GPU."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

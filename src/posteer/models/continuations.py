@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.memory import free_cached, is_out_of_memory
+from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.shapes import Float, Int
 from posteer.models.protocol import Can, Model
 from posteer.models.trees import prompt_tree_size, tree_size

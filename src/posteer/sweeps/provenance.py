@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import posteer
-from posteer.core.version import __version__
+from posteer import __version__
 
 
 def provenance(device: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from posteer.api.elicit import elicit_batch
+from posteer.api.eliciting import elicit_batch
 from posteer.banks import draw_bank, load_bank
 from posteer.banks.shipped import shipped_path
 from posteer.core import InputError, Progress, phase, require, timed

@@ -23,10 +23,10 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+from posteer import __version__
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically, write_each, write_json
 from posteer.core.locks import Claims
-from posteer.core.version import __version__
 from posteer.sweeps.configuration import SweepConfig, config_from, differences
 from posteer.sweeps.runs import name_of
 

@@ -41,10 +41,10 @@ from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all
 from posteer.methods.ppt.snap import propose
 from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.choice import Estimators, PosteriorScorer
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import score_classes
-from posteer.methods.scorers.registry import SCORERS
 from posteer.models.meter import QueryCount
 
 PROBES = 16

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, InputError, Int, Progress, phase, require
-from posteer.core.memory import free_cached, is_out_of_memory
+from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.randomness import torch_stream
 from posteer.evaluation import check_prompts
 from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of

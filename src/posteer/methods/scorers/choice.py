@@ -20,11 +20,11 @@ from posteer.families.markov.fit.goodness import Misfit, misfit
 from posteer.families.markov.kernels import log_likelihood
 from posteer.goals.protocol import Utility
 from posteer.methods.answers import EstimatorChoice
+from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.conjugate import ConjugateFit
 from posteer.methods.scorers.importance import ImportanceSampled
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import HardScores
-from posteer.methods.scorers.registry import SCORERS
 from posteer.methods.scorers.smc import TemperedSMC
 from posteer.tokens.contexts import ContextSpace
 

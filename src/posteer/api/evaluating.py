@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from posteer.api.elicit import judged_among
+from posteer.api.eliciting import judged_among
 from posteer.core.progress import Progress
 from posteer.evaluation import expected_utility, landscape
 from posteer.goals.utilities import open_goal

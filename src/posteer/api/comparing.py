@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from posteer.api.elicit import elicit_batch, takes_a_request
+from posteer.api.eliciting import elicit_batch, takes_a_request
 from posteer.core import Progress, require
 from posteer.methods.protocol import Request
 from posteer.methods.registry import open_method

@@ -1,3 +1,0 @@
-"""The version, for records and the command line."""
-
-__version__ = "0.1.0"

@@ -99,7 +99,7 @@ def optima(samples: int, restarts: int, seeds: int) -> list[str]:
             model, problem = _asked(process, utility, length)
             scorer = BankScorer.of(draw_analytic(model.prior, samples, 0), problem)
             best = search_classes(problem.markov, scorer, SearchSettings(limit=400_000, keep=1))
-            assert best.stop_reason.exhaustive
+            assert best.scope is not None
             sizes.add(best.n_scored)
             for seed in range(seeds):
                 settings = SearchSettings(limit=0, restarts=restarts, keep=1)

@@ -23,6 +23,34 @@ class CycleFamily:
     name: str = "cycles"
     order: int = 0
 
+    def tally(self, n, context, device):
+        return Tokens()
+
+    def fit(self, counts, treatment, stream, law_after):
+        """The commonest token at even and at odd places."""
+        words = [counts[:, place::2].mode(1).values for place in range(2)]
+        return Cycles(torch.stack(words, 1), 0.2, self.vocab_size)
+
+    def latents_of(self, tensors):
+        return Cycles(tensors["words"], 0.2, self.vocab_size)
+
+
+class Tokens:
+    """A tally that keeps all tokens."""
+
+    def __init__(self):
+        self.kept = []
+
+    def add(self, tokens):
+        self.kept.append(tokens)
+
+    def counts(self):
+        return torch.stack(self.kept, 1)
+
+
+def cycle_family(facts):
+    return CycleFamily(facts["vocab_size"])
+
 
 @dataclass(frozen=True, eq=False)
 class Cycles:
@@ -67,7 +95,7 @@ class Cycles:
         return torch.stack(tokens, 1)
 
     def tensors(self):
-        return {"words": self.words}
+        return {"words": self.words.contiguous()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +263,16 @@ def short(record):
     SHOWN.append("".join(map(str, record.prompt)))
 
 
+def two_runs():
+    from posteer.sweeps.configuration import config_from
+
+    grid = {"models": "exact:urn", "utilities": "dyck", "methods": "beam", "seeds": [0, 1]}
+    return config_from({**grid, "name": "two"}, "strangers")
+
+
 THINGS = {
+    "families": ("cycles", cycle_family),
+    "presets": ("two-runs", two_runs),
     "priors": ("cycles", cycle_prior),
     "models": ("alternating", alternating),
     "methods": ("constant", constant),

@@ -15,7 +15,7 @@ from posteer.evaluation import estimate_from_bank
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.families.markov.urns import UrnMeans
 from posteer.goals.utilities import open_utility
-from posteer.methods.answers import Certificate, StopReason
+from posteer.methods.answers import Certificate, Scope, StopReason
 from posteer.methods.classes.candidates import candidates_of
 from posteer.methods.classes.method import ClassSearch
 from posteer.methods.climbing.search import (
@@ -94,7 +94,7 @@ def test_the_answer_is_the_best_of_all_prompts_for_its_bank(model, utility, leng
         for value in found.tolist():
             assert min(abs(value - other) for other in expected) < 1e-12
         error = answer.surrogate_standard_error
-        assert answer.certificate == Certificate("classes", len(best), "importance", error)
+        assert answer.certificate == Certificate(Scope.CLASSES, len(best), "importance", error)
         assert f"all {len(best):,} classes" in certificate_text(answer.certificate)
 
 

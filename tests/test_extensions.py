@@ -12,7 +12,8 @@ from strangers import SHOWN, THINGS
 import posteer
 from posteer.cli import main
 from posteer.core.errors import InputError
-from posteer.families.registry import PRIORS
+from posteer.families.protocol import Fittable
+from posteer.families.registry import FAMILIES, PRIORS
 from posteer.goals.utilities import UTILITIES
 from posteer.methods.registry import METHODS
 from posteer.methods.scorers import SCORERS
@@ -20,9 +21,12 @@ from posteer.models.registry import KINDS
 from posteer.sweeps.configuration import config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.executors import EXECUTORS
+from posteer.sweeps.presets import PRESETS, preset
 from posteer.views import VIEWS
 
 REGISTRIES = {
+    "families": FAMILIES,
+    "presets": PRESETS,
     "priors": PRIORS,
     "models": KINDS,
     "methods": METHODS,
@@ -59,8 +63,30 @@ def test_a_family_of_a_strangers(registered):
     assert found.prompt == [0, 1, 0, 1] and found.rank == 1 and found.bound == found.optimum
     with pytest.raises(InputError, match=r"classes: .* use auto, .*coordinate"):
         posteer.elicit(model, "dyck", length=4, method="classes")
-    with pytest.raises(InputError, match="does not say how latents are read off"):
-        posteer.sample(model, rollouts=10, length=20)
+
+
+def test_latents_of_a_strangers_family_are_drawn_kept_and_read_again(registered, tmp_path):
+    """Fittable: rollouts of the exact filter settle on the words it was given, a quarter of them on
+    each, give or take 0.03: the estimate moves by far less than 0.1."""
+    model = posteer.open_model("exact:cycles(noise=0.2)")
+    assert isinstance(model.family, Fittable)
+    bank = posteer.sample(model, rollouts=200, length=40, out=tmp_path / "cycles.safetensors")
+    again = posteer.load_bank(tmp_path / "cycles.safetensors")
+    assert again.latents.family.name == "cycles" and torch.equal(
+        again.latents.words, bank.latents.words
+    )
+    prompts = torch.tensor([[0, 1, 0, 1]])
+    dyck = posteer.open_utility("dyck", model)
+    exact = float(posteer.expected_utility(model, dyck, prompts, 4).expected_utility[0])
+    assert float(posteer.estimate_from_bank(again, dyck, prompts, 4)[0]) == pytest.approx(
+        exact, abs=0.1
+    )
+    with pytest.raises(InputError, match="no latents that see a prompt through counts"):
+        posteer.elicit(model, "dyck", length=4, method="classes", bank=bank)
+
+
+def test_a_sweep_by_name_of_a_strangers(registered):
+    assert preset("two-runs").grids[0].size == 2
 
 
 def test_a_bank_of_such_latents_estimates_what_exact_bayes_gives(registered):
@@ -131,13 +157,22 @@ found = posteer.elicit("exact:cycles", "zeros", length=3, method="constant(token
 assert found.prompt == [1, 1, 1], found
 assert "constant" in __import__("posteer.methods.registry").methods.registry.METHODS.names()
 main(["elicit", "--model", "alternating:x", "--method", "constant", "--view", "short"])
+main(["elicit", "--method", "classes-analytic(samples=50,estimator=doubtful)", "--view", "short"])
+main(["sweep", "--preset", "two-runs", "--out", sys.argv[1], "--executor", "here", "--json"])
 import strangers
-assert strangers.SHOWN == ["000000"]
+assert strangers.SHOWN[0] == "000000" and strangers.SHOWN[2] == "ran two", strangers.SHOWN
+from posteer.families.registry import FAMILIES
+assert FAMILIES["cycles"]({"vocab_size": 2}).name == "cycles"
 """
     here = Path(__file__).parent
     path = [str(tmp_path), str(here), *sys.path]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"],
+        [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path[:0] = {path!r}\n{code}",
+            str(tmp_path / "runs"),
+        ],
         capture_output=True,
         text=True,
     )

@@ -17,6 +17,7 @@ from posteer.methods.answers import (
     Choice,
     EstimatorChoice,
     Reason,
+    Scope,
     StopReason,
     Verification,
 )
@@ -202,7 +203,7 @@ def test_every_reason_has_its_words(because):
 
 
 def test_parts_in_words():
-    assert sentences.certificate_text(Certificate("classes", 2452, "conjugate", 0.00084)) == (
+    assert sentences.certificate_text(Certificate(Scope.CLASSES, 2452, "conjugate", 0.00084)) == (
         "optimal over all 2,452 classes for this bank (conjugate), standard error 0.0008"
     )
     told = EstimatorChoice(

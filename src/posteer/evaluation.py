@@ -175,9 +175,14 @@ def estimate_from_bank(
         return weighted_mean(log_weights, means).value
     vocab = latents.family.vocab_size
     continuations = all_sequences(vocab, horizon)
-    n = len(continuations)
-    whole = torch.cat([prompts.repeat_interleave(n, 0), continuations.repeat(len(prompts), 1)], 1)
-    log_joint = latents.log_likelihood(whole).logsumexp(-1).view(-1, n)
+    log_joint = torch.stack(
+        [
+            latents.log_likelihood(
+                torch.cat([prompt.expand(len(continuations), -1), continuations], 1)
+            ).logsumexp(-1)
+            for prompt in prompts
+        ]
+    )
     last = ContextSpace(vocab, goal.order).suffix(prompts)
     return goal.of_laws(log_joint - log_weights.logsumexp(-1)[:, None], last)
 

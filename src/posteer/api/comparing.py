@@ -13,7 +13,7 @@ from posteer.methods.registry import open_method
 from posteer.results import Comparison, MethodSummary
 
 
-@takes_a_request
+@takes_a_request("method", "seed")
 def compare(
     model: Any,
     utility: Any,

@@ -6,7 +6,8 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -23,25 +24,39 @@ from posteer.results import Elicitation, Judged, Question
 Door = TypeVar("Door", bound=Callable[..., Any])
 
 
-def takes_a_request(door: Door) -> Door:
-    """Show a door's own parameters and, for its `**asked`, those of a `Request`."""
-    signature = inspect.signature(door)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    rest = [
-        inspect.Parameter(
-            entry.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if entry.default is MISSING else entry.default,
-            annotation=entry.type,
-        )
-        for entry in fields(Request)
-        if entry.name not in signature.parameters
-    ]
-    door.__signature__ = signature.replace(parameters=own + rest)  # type: ignore[attr-defined]
-    return door
+def takes_a_request(*without: str) -> Callable[[Door], Door]:
+    """Show a door's own parameters and, for its `**asked`, those of a `Request`.
+
+    Fields that the door fills in itself are left out, and refused if they are given.
+    """
+
+    def opened(door: Door) -> Door:
+        signature = inspect.signature(door)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        rest = [
+            inspect.Parameter(
+                entry.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if entry.default is MISSING else entry.default,
+                annotation=entry.type,
+            )
+            for entry in fields(Request)
+            if entry.name not in (*signature.parameters, *without)
+        ]
+        whole = signature.replace(parameters=own + rest)
+
+        @wraps(door)
+        def checked(*given: Any, **asked: Any) -> Any:
+            whole.bind(*given, **asked)  # a missing or unknown argument is a TypeError by its name
+            return door(*given, **asked)
+
+        checked.__signature__ = whole  # type: ignore[attr-defined]
+        return cast(Door, checked)
+
+    return opened
 
 
-@takes_a_request
+@takes_a_request()
 def elicit(
     model: Any, utility: Any, *, progress: Progress | None = None, **asked: Any
 ) -> Elicitation:
@@ -60,7 +75,7 @@ def elicit(
     return elicit_batch([Request(model=model, utility=utility, **asked)], progress)[0]
 
 
-@takes_a_request
+@takes_a_request("utility", "seed")
 def elicit_many(
     model: Any,
     utilities: Sequence[Any],

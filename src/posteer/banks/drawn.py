@@ -102,8 +102,8 @@ class LatentBank(Bank):
     latents: Latents
     origin: Origin
     unvisited: str = "none"
-    counts: Int[Tensor, "L C V"] | None = None
-    snapshots: dict[int, Int[Tensor, "L C V"]] = field(default_factory=dict)
+    counts: Int[Tensor, "L ..."] | None = None
+    snapshots: dict[int, Int[Tensor, "L ..."]] = field(default_factory=dict)
     sequences: Int[Tensor, "L R"] | None = None
 
     observed = None

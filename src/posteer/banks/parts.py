@@ -21,8 +21,8 @@ from posteer.core.locks import Claims
 class Rollouts:
     """Counts of some rollouts at the end and at the snapshots, and their tokens if asked for."""
 
-    counts: Int[Tensor, "L C V"]
-    snapshots: dict[int, Int[Tensor, "L C V"]]
+    counts: Int[Tensor, "L ..."]
+    snapshots: dict[int, Int[Tensor, "L ..."]]
     sequences: Int[Tensor, "L R"] | None
 
     def tensors(self) -> dict[str, Tensor]:

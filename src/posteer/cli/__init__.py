@@ -13,8 +13,8 @@ from posteer import __version__
 from posteer.cli import sweep
 from posteer.cli.options import (
     AsJson,
-    Asked,
     AskedOnce,
+    AskedToCompare,
     Context,
     Device,
     Horizon,
@@ -35,7 +35,7 @@ app = App(
 )
 
 
-ONE_SEARCH, A_COMPARISON = AskedOnce(), Asked(model="urn")
+ONE_SEARCH, A_COMPARISON = AskedOnce(), AskedToCompare()
 A_SHAPE, A_SCHEDULE = Shape(), Schedule()
 """What is asked where nothing is said."""
 
@@ -67,7 +67,7 @@ def elicit(
 
 @app.command
 def compare(
-    asked: Asked = A_COMPARISON,
+    asked: AskedToCompare = A_COMPARISON,
     *,
     methods: Annotated[
         str, Parameter(help="Comma-separated, settings in brackets: ppt-rb,gcg,coordinate.")
@@ -86,9 +86,11 @@ def compare(
     from posteer.api import compare as beside
     from posteer.core.spec import split_names
     from posteer.results import trajectory
+    from posteer.views import VIEWS
     from posteer.views.figures import canvas as figures
     from posteer.views.terminal import panels as console
 
+    VIEWS[view]
     if figure is not None:
         figures.check_path(figure)
     with console.delayed_progress() as progress:
@@ -128,8 +130,10 @@ def evaluate(
 ) -> None:
     """The expected utility of a given prompt, and its rank among all prompts of its length."""
     from posteer.api import evaluate as judge
+    from posteer.views import VIEWS
     from posteer.views.terminal import panels as console
 
+    VIEWS[view]
     asked = {"horizon": horizon, "seed": seed, "context": context, "device": device}
     with console.delayed_progress() as progress:
         judged = judge(model, utility, prompt, **asked, progress=progress)  # type: ignore[arg-type]

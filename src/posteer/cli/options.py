@@ -62,6 +62,14 @@ class Asked:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class AskedToCompare(Asked):
+    """The same of several methods, on a model that all of them can be asked about."""
+
+    model: Model = "urn"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class AskedOnce(Asked):
     """What one search is asked besides."""
 

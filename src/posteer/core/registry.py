@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar, cast
 
 from posteer.core.errors import InputError, require
@@ -28,7 +27,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, group: str, built_in: Mapping[str, T | str]) -> None:
         self.kind, self.group = kind, f"posteer.{group}"
         self._things: dict[str, T | str] = dict(built_in)
-        self._offered: dict[str, str] | None = None
+        self._offered: dict[str, EntryPoint] | None = None
 
     def add(self, name: str, thing: T) -> None:
         """Register `thing`; a name that is taken is refused."""
@@ -48,23 +47,23 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """What a name stands for; an unknown one is refused with those there are."""
-        known = self._things if name in self._things else self._from_packages()
-        if name not in known:
+        if name not in self:
             near = difflib.get_close_matches(name, self.names(), 1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(
                 f"unknown {self.kind} '{name}': {hint}expected one of {', '.join(self.names())}"
             )
-        thing = known[name]
-        if isinstance(thing, str):
-            module, _, attribute = thing.partition(":")
-            thing = cast(T, getattr(import_module(module), attribute))
-            self._things[name] = thing
-        return thing
+        thing = self._things.get(name)
+        if thing is None:
+            thing = self._from_packages()[name].load()
+        elif isinstance(thing, str):
+            thing = EntryPoint(name, thing, self.group).load()
+        self._things[name] = thing
+        return cast(T, thing)
 
-    def _from_packages(self) -> dict[str, str]:
-        """What installed packages offer, as `module:attribute`; looked for once."""
+    def _from_packages(self) -> dict[str, EntryPoint]:
+        """What installed packages offer under names of their own; looked for once."""
         if self._offered is None:
             found = entry_points(group=self.group)
-            self._offered = {one.name: one.value for one in found if one.name not in self._things}
+            self._offered = {one.name: one for one in found if one.name not in self._things}
         return self._offered

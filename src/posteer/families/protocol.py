@@ -95,6 +95,10 @@ class Prior(Protocol):
     def spec(self) -> str:
         """The prior as text, from which `open_process` makes it again."""
 
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What it is the posterior of: the tokens that were read before; empty for a prior."""
+
     def sample(self, n: int, stream: np.random.Generator) -> Latents:
         """Draws of latents."""
 

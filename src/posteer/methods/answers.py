@@ -30,10 +30,18 @@ class StopReason(StrEnum):
     LOCAL_OPTIMUM = "local optimum"
     ROUND_LIMIT = "round limit"
 
+
+class Scope(StrEnum):
+    """What a search that left nothing out has tried all of."""
+
+    CLASSES = "classes"
+    ALLOWED_CLASSES = "classes of allowed prompts"
+    PROMPTS = "prompts"
+    ALLOWED_PROMPTS = "allowed prompts"
+
     @property
-    def exhaustive(self) -> bool:
-        """Whether a search over classes left nothing out."""
-        return self.value.startswith("all ")
+    def stop_reason(self) -> StopReason:
+        return StopReason[f"ALL_{self.name}"]
 
 
 class Because(StrEnum):
@@ -75,7 +83,7 @@ class Choice:
 class Certificate:
     """What a prompt is provably best of, as far as a bank tells: all `count` of `scope`."""
 
-    scope: str
+    scope: Scope
     count: int
     estimator: str
     standard_error: float

@@ -13,7 +13,7 @@ from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, Spec, integer, require
 from posteer.families.protocol import Fittable
-from posteer.methods.answers import Answer, Because, Choice, Reason
+from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
 from posteer.methods.needs import unmet
 from posteer.methods.protocol import Needs, Problem, Work
 from posteer.methods.registry import open_method
@@ -131,7 +131,8 @@ def _with_reach(choice: Choice, answer: Answer) -> Choice:
     """The choice, and whether a search over classes could try them all."""
     if answer.estimator is None or answer.stop_reason is None:
         return choice
-    reach = Because.ALL_TRIED if answer.stop_reason.exhaustive else Because.CLIMBS
+    all_tried = answer.stop_reason in {scope.stop_reason for scope in Scope}
+    reach = Because.ALL_TRIED if all_tried else Because.CLIMBS
     return replace(choice, reasons=(*choice.reasons, Reason(reach)))
 
 

@@ -71,7 +71,7 @@ def require_room(needs: Needs, problem: Problem, method: str) -> None:
     """Refuse latents that one batch could not hold, and say how many it could."""
     per_latent = problem.vocab_size ** (problem.markov.order + 1)
     most, asked = 2 * BATCH_NUMBERS // per_latent, n_latents(needs, problem)
-    fewer = f"as in --method '{method.partition('(')[0]}(samples={most})'"
+    fewer = f"as in --method '{method}(samples={most})'"
     require(
         asked <= most,
         f"{asked} latents of {per_latent} probabilities each do not fit: expected at most {most}, "

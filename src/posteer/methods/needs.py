@@ -7,6 +7,7 @@ from typing import Any
 
 from posteer.core.errors import InputError
 from posteer.core.limits import ENUMERABLE_CONTINUATIONS
+from posteer.families.markov.family import MarkovFamily
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.protocol import Counted, Fittable, Tiltable
 from posteer.goals.protocol import Utility
@@ -45,12 +46,15 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
         return Unmet("latents", f"{model.name} has no known prior to draw from")
     if problem.bank is not None and not needs.bank:
         return Unmet("bank", "uses no bank")
-    if needs.latents is LatentsFrom.ROLLOUTS and not isinstance(family, Fittable):
+    drawn = needs.latents is LatentsFrom.ROLLOUTS and problem.bank is None
+    if drawn and not isinstance(family, Fittable):
         return Unmet("latents", f"{model.name} does not say how latents are read off its rollouts")
     if needs.counts and not isinstance(family, Counted):
         return Unmet("counts", f"{model.name} has no latents that see a prompt through counts")
     if needs.tilts and not isinstance(family, Tiltable):
         return Unmet("tilts", f"{model.name} has no latents that a prompt kernel tilts")
+    if (needs.counts or needs.tilts) and not isinstance(family, MarkovFamily):
+        return Unmet("counts", f"works on Markov kernels, and {model.name} has other latents")
     if needs.exact_means and not has_exact_mean(problem.expected, vocab, horizon):
         return Unmet(
             "exact_means",

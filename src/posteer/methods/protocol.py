@@ -33,6 +33,9 @@ from posteer.tokens.contexts import ContextSpace
 from posteer.tokens.drawing import list_allowed
 from posteer.tokens.prompts import parse_context
 
+Whole = int | Any
+"""A whole number of Python's or numpy's; a request checks it, and holds Python's."""
+
 Allowed = str | AllowedPrompts | Callable[[tuple[int, ...]], bool] | None
 """Conditions on prompts as text, as an object, or as a predicate; None allows all."""
 
@@ -53,16 +56,16 @@ class Request:
 
     model: str | Model | Any
     utility: str | Goal | Callable[..., float]
-    length: int
-    horizon: int = 4
-    method: str | Method = "auto"
-    seed: int = 0
+    length: Whole
+    horizon: Whole = 4
+    method: str | Method | Any = "auto"
+    seed: Whole = 0
     bank: LatentBank | str | Path | None = None
     allow_mismatch: bool = False
     context: str | Sequence[int] = ()
     allowed: Allowed = None
-    max_model_tokens: int | None = None
-    verify: int = 0
+    max_model_tokens: Whole | None = None
+    verify: Whole = 0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -74,8 +77,16 @@ class Request:
             number = whole_number(getattr(self, name), name)
             require(number >= least, f"{name} {number}: expected at least {least}")
             require(number <= most, f"{name} {number}: expected at most {most}")
-        budget = self.max_model_tokens
-        require(budget is None or budget >= 1, f"budget of {budget} model tokens: expected some")
+            object.__setattr__(
+                self, name, number
+            )  # numpy's whole numbers overflow, and are no JSON
+        object.__setattr__(self, "seed", whole_number(self.seed, "seed"))
+        if self.max_model_tokens is not None:
+            budget = whole_number(self.max_model_tokens, "max_model_tokens")
+            require(budget >= 1, f"budget of {budget} model tokens: expected some")
+            object.__setattr__(self, "max_model_tokens", budget)
+        if self.method is None:
+            object.__setattr__(self, "method", "auto")
 
     def batches_with(self, other: Request) -> bool:
         """Whether the two differ in utility and seed alone."""
@@ -234,7 +245,7 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
         all(first.batches_with(other) for other in requests),
         "requests of one batch may differ in utility and seed alone",
     )
-    opened = open_model(first.model, first.device)
+    opened = open_model(first.model, pick_device(first.device))
     model = Metered(condition(opened, parse_context(first.context, opened.vocab_size)))
     allowed = open_allowed(first.allowed, model.vocab_size)
     bank = first.bank

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from posteer.core.errors import require
 from posteer.core.registry import Registry
 from posteer.core.spec import Spec, parse_spec
 from posteer.methods.protocol import Method
@@ -32,13 +34,14 @@ METHODS: Registry[Callable[[Spec], Method]] = Registry(
 """Each makes a method of its specification, as in `ppt(samples=2000,steps=500)`."""
 
 
-def open_method(given: str | Method) -> Method:
+def open_method(given: str | Method | Any) -> Method:
     """A method by name, with settings if any, or one that is given.
 
     >>> open_method("coordinate(restarts=3)").restarts
     3
     """
     if not isinstance(given, str):
+        require(isinstance(given, Method), f"method {given!r}: expected a name such as ppt-rb")
         return given
     spec = parse_spec(given)
     return METHODS[spec.name](spec)

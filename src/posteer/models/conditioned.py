@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core import Float, Int, require
+from posteer.core import Bool, Float, Int, require
 from posteer.families.protocol import Prior
 from posteer.models.exact import conditioned_fingerprint
 from posteer.models.protocol import Model
@@ -43,7 +43,7 @@ class Conditioned(Model):
 
     @property
     def fingerprint(self) -> str:
-        return conditioned_fingerprint(self.base, self.context)
+        return conditioned_fingerprint(self.base.fingerprint, self.context)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -61,6 +61,9 @@ class Conditioned(Model):
 
     def batch_limit(self, n_tokens: int) -> int:
         return self.base.batch_limit(n_tokens + len(self.context))
+
+    def impossible(self, prompts: Int[Tensor, "K m"]) -> Bool[Tensor, "K"]:
+        return self.base.impossible(self.after_context(prompts))
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         return self.base.log_predictive(self.after_context(tokens))[:, len(self.context) :]
@@ -115,4 +118,7 @@ def condition(model: Model, context: tuple[int, ...]) -> Model:
         f"context has the symbol {outside[0] if outside else ''}: expected symbols 0 to "
         f"{model.vocab_size - 1}",
     )
-    return model.conditioned(context) or Conditioned(model, context)
+    base, whole = model.base, (*model.context, *context)
+    if base.context:  # exact Bayes that began as a posterior: there is nothing before it
+        base, whole = model, context
+    return base.conditioned(whole) or Conditioned(base, whole)

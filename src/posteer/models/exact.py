@@ -25,14 +25,8 @@ class ExactModel(Model):
     can = Can.EXACT
     prior: Prior
 
-    def __init__(
-        self,
-        prior: Prior,
-        name: str = "exact",
-        base: ExactModel | None = None,
-        context: tuple[int, ...] = (),
-    ) -> None:
-        self.prior, self.name, self.context = prior, name, context
+    def __init__(self, prior: Prior, name: str = "exact", base: ExactModel | None = None) -> None:
+        self.prior, self.name, self.context = prior, name, prior.context
         self.family, self.vocab_size = prior.family, prior.family.vocab_size
         self._base = base
 
@@ -42,9 +36,8 @@ class ExactModel(Model):
 
     @property
     def fingerprint(self) -> str:
-        if self._base is None:
-            return fingerprint(self.prior)
-        return conditioned_fingerprint(self._base, self.context)
+        own = fingerprint(self.prior) if self._base is None else self._base.fingerprint
+        return conditioned_fingerprint(own, self.context) if self.context else own
 
     def batch_invariant(self, n_tokens: int) -> bool:
         return True
@@ -68,12 +61,12 @@ class ExactModel(Model):
         except InputError as error:
             tokens = list(context)
             raise InputError(f"the context {tokens} is impossible under {self.name}") from error
-        return ExactModel(posterior, self.name, self, context)
+        return ExactModel(posterior, self.name, self)
 
 
-def conditioned_fingerprint(base: Model, context: tuple[int, ...]) -> str:
+def conditioned_fingerprint(base: str, context: tuple[int, ...]) -> str:
     """Names what a model computes after a context."""
-    return hashlib.sha256(f"{base.fingerprint} after {context}".encode()).hexdigest()
+    return hashlib.sha256(f"{base} after {context}".encode()).hexdigest()
 
 
 def from_text(text: str, device: str = "cpu") -> ExactModel:

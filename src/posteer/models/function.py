@@ -1,4 +1,4 @@
-"""Any function that gives next-token probabilities, as a SequenceModel.
+"""Any function that gives next-token probabilities, as a model.
 
 What an API offers: no gradients, no internals, no cache. It is asked with whole histories.
 """
@@ -20,7 +20,7 @@ from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.core.userfiles import object_from_file
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior
-from posteer.models.protocol import Model
+from posteer.models.protocol import Can, Model
 from posteer.tokens.contexts import ContextSpace
 
 
@@ -114,7 +114,22 @@ ABILITIES = (
     "continuation_log_probs_of_embeddings",
     "embeddings",
 )
-"""What an object may bring of its own; all but the first three only where its `can` says so."""
+"""What an object may bring of its own. All but the first three are asked for only where `can`, its
+own or by what it brings, says so."""
+
+
+def _abilities_of(model: Any) -> Can:
+    """What an object that declares nothing can do, by the methods it brings."""
+    brings = {ability for ability in ABILITIES if hasattr(model, ability)}
+    can = Can.NOTHING
+    for ability, methods in (
+        (Can.READ_TREES, {"continuation_log_probs", "shared_log_probs"}),
+        (Can.ONE_HOTS, {"continuation_log_probs_of_rows"}),
+        (Can.EMBED, {"continuation_log_probs_of_embeddings", "embeddings"}),
+    ):
+        if methods <= brings:
+            can |= ability
+    return can
 
 
 class Adapted(Model):
@@ -132,21 +147,22 @@ class Adapted(Model):
         order = getattr(said, "order", None)
         own = None if order is None else MarkovFamily(ContextSpace(self.vocab_size, order))
         self.family = getattr(model, "family", own)
-        for attribute in ("prior", "max_length", "can", "device", *ABILITIES):
+        for attribute in ("prior", "max_length", "device", *ABILITIES):
             if hasattr(model, attribute):
                 setattr(self, attribute, getattr(model, attribute))
+        self.prior = getattr(model, "prior", getattr(model, "process", None))
+        self.can = getattr(model, "can", _abilities_of(model))
         self.name, self.made_of = getattr(model, "name", name), type(model).__qualname__
         self._fingerprint: str | None = getattr(model, "fingerprint", fingerprint)
-        takes = inspect.signature(model.start).parameters
-        self._takes_capacity = len(takes) > 1
+        self._takes_capacity = "capacity" in inspect.signature(model.start).parameters
 
     @property
     def fingerprint(self) -> str:
         return self._fingerprint or super().fingerprint
 
     def start(self, batch: int, capacity: int = 16) -> Any:
-        given = (batch, capacity) if self._takes_capacity else (batch,)
-        state = self.model.start(*given)
+        room = {"capacity": capacity} if self._takes_capacity else {}
+        state = self.model.start(batch, **room)
         require(
             hasattr(state, "log_probs"),
             f"{self.name}: the state that start returns has no log_probs",

@@ -18,7 +18,7 @@ BECAUSE = {
     Because.ROLLED_OUT: "latents by rolling it out ({tokens:,} model tokens, once)",
     Because.NO_EXACT_MEAN: "{utility} has no exact mean at horizon {horizon}",
     Because.NO_EXPECTED_UTILITY: "{utility} is no expected utility",
-    Because.NO_LATENTS: "nothing is known of what latents {model} has",
+    Because.NO_LATENTS: "no method works on what is known of {model}'s latents",
     Because.FEW_TOKENS_LEFT: "{tokens} tokens are left for it to read, too few to roll out",
     Because.BANK_TOO_DEAR: "{budget:,} model tokens do not pay for a bank ({tokens:,})",
     Because.FEW_PROMPTS: "there are {prompts:,} prompts",

@@ -76,10 +76,15 @@ class FilterReport:
         return {name: check.p_value for name, check in checks.items() if check is not None}
 
     @property
-    def verdict(self) -> str:
-        """Which checks raise the alarm, at `ALARM` over all of them."""
+    def alarms(self) -> list[str]:
+        """The checks that raise the alarm, at `ALARM` over all of them."""
         values = self.p_values
-        bad = [name for name, p in values.items() if not p * len(values) >= ALARM]
+        return [name for name, p in values.items() if not p * len(values) >= ALARM]
+
+    @property
+    def verdict(self) -> str:
+        """In words, a key of the report's JSON."""
+        bad = self.alarms
         swaps = self.exchangeability.verdict
         if not bad:
             return f"no deviation from a Bayes filter of order {self.order} beyond chance; {swaps}"

@@ -81,7 +81,7 @@ class ClassSearch:
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems share banks, enumerations and, where they climb, one batch of ascents."""
         for problem in problems:
-            require_room(self.needs, problem, str(problem.request.method))
+            require_room(self.needs, problem, f"classes{'-analytic' * self.analytic}")
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
         banks = banks_of(self.needs, problems, progress)
         known: dict[int, Estimators] = {}
@@ -201,11 +201,10 @@ def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
 
 def _certificate(found: BestClasses, posterior: HardPromptPosterior) -> Certificate | None:
     """Of a search that left nothing out, with the estimator that it is reported by."""
-    if not (found.stop_reason.exhaustive and posterior.certifies):
+    if found.scope is None or not posterior.certifies:
         return None
-    scope = found.stop_reason.removeprefix("all ")
     error = float(found.scores.standard_error[0])
-    return Certificate(scope, found.n_scored, posterior.name, error)
+    return Certificate(found.scope, found.n_scored, posterior.name, error)
 
 
 def _answer(

@@ -25,7 +25,7 @@ from posteer.families.markov.prompt_classes import (
     transitions_behind,
     with_head,
 )
-from posteer.methods.answers import Step, StopReason
+from posteer.methods.answers import Scope, Step, StopReason
 from posteer.methods.climbing.climb import climb
 from posteer.methods.climbing.moves import ClassMoves, simple_cycles
 from posteer.methods.climbing.token_moves import TokenMoves
@@ -60,6 +60,7 @@ class BestClasses:
     last: Int[Tensor, "K"]
     scores: HardScores
     stop_reason: StopReason
+    scope: Scope | None
     n_scored: int
     history: list[Step] = field(repr=False)
 
@@ -98,9 +99,9 @@ def _all_classes(
     best = _distinct(counts, last, scores, settings.keep)
     prompts = [classes.prompt(int(kept[row])) for row in best]
     distinct = len(torch.cat([counts.flatten(1), last[:, None]], -1).unique(dim=0))
-    reason = StopReason.ALL_CLASSES if problem.allowed is None else StopReason.ALL_ALLOWED_CLASSES
+    scope = Scope.CLASSES if problem.allowed is None else Scope.ALLOWED_CLASSES
     return _complete(
-        problem, prompts, counts[best], last[best], scores, best, distinct, reason, started
+        problem, prompts, counts[best], last[best], scores, best, distinct, scope, started
     )
 
 
@@ -115,9 +116,9 @@ def _all_prompts(
     scores = scorer(counts, first, last)
     best = _distinct(counts, last, scores, settings.keep)
     chosen = [prompts[row] for row in best]
-    reason = StopReason.ALL_PROMPTS if problem.allowed is None else StopReason.ALL_ALLOWED_PROMPTS
+    scope = Scope.PROMPTS if problem.allowed is None else Scope.ALLOWED_PROMPTS
     return _complete(
-        problem, chosen, counts[best], last[best], scores, best, len(prompts), reason, started
+        problem, chosen, counts[best], last[best], scores, best, len(prompts), scope, started
     )
 
 
@@ -129,7 +130,7 @@ def _complete(
     scores: HardScores,
     best: list[int],
     n_tried: int,
-    reason: StopReason,
+    scope: Scope,
     started: float,
 ) -> BestClasses:
     """The answer of a search that left nothing out."""
@@ -142,7 +143,8 @@ def _complete(
         counts,
         last,
         kept,
-        reason,
+        scope.stop_reason,
+        scope,
         n_tried,
         [Step(float(kept.value[0]), n_tried, 0, 0, seconds)],
     )
@@ -222,6 +224,7 @@ def _climb(
         last,
         scorer(counts, first, last),
         StopReason.LOCAL_OPTIMUM if found.finished else StopReason.ROUND_LIMIT,
+        None,
         found.n_scored,
         [Step(value, scored, 0, 0, seconds) for value, scored, seconds in found.history],
     )

@@ -47,6 +47,10 @@ class PosteriorPrefixTuning:
     device: str | None = None
 
     @property
+    def name(self) -> str:
+        return f"ppt{'-rb' * self.exact_means}{'-analytic' * self.analytic}"
+
+    @property
     def needs(self) -> Needs:
         return needs_of(self.analytic, self.draw, exact_means=self.exact_means)
 
@@ -68,7 +72,7 @@ class PosteriorPrefixTuning:
     ) -> list[Optimised]:
         """The continuous part alone: one optimised prompt kernel per problem."""
         for problem in problems:
-            require_room(self.needs, problem, str(problem.request.method))
+            require_room(self.needs, problem, self.name)
         return ascend_all(
             problems,
             self.needs,

@@ -59,7 +59,7 @@ def _grown(cache: Tensor, capacity: int, used: int) -> Tensor:
 
 
 class TransformerModel(Model):
-    """A trained transformer as a SequenceModel, on any device.
+    """A trained transformer as a model, on any device.
 
     Weights and activations keep their type. With `narrow_cache` (rollouts set it) the key-value
     cache on a GPU is held in bfloat16, as reading it bounds the speed.

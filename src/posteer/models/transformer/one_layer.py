@@ -44,7 +44,7 @@ class CountState:
 
 
 class OneLayerModel(TransformerModel):
-    """A SequenceModel that predicts from counts.
+    """A model that predicts from counts.
 
     While the states of a step are few, all of them are evaluated at once and kept: a prediction is
     then a look-up, and the same bits whatever batch it is asked in.

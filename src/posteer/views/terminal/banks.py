@@ -124,7 +124,7 @@ def show_report(report: FilterReport) -> None:
         )
     console = Console()
     console.print(table)
-    colour = "green" if report.verdict.startswith("no deviation") else "yellow"
+    colour = "green" if not report.alarms else "yellow"
     console.print(Text(f"{report.verdict} (false alarms: {ALARM:.0%})", style=colour))
 
 

@@ -81,7 +81,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     if answer.ess_fraction is not None:
         rows.add_row("ESS / L", f"{answer.ess_fraction:.3f}{_ess_verdict(answer.ess_fraction)}")
     if answer.pareto_k is not None:
-        plain = answer.estimator is None or answer.estimator.name in ("importance", "psis")
+        plain = answer.estimator is None or answer.ess_fraction is not None  # it has weights
         rows.add_row("Pareto k-hat", _k_text(answer.pareto_k, plain))
     if answer.surrogate_history:
         low, high = min(answer.surrogate_history), max(answer.surrogate_history)

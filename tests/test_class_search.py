@@ -321,7 +321,9 @@ def test_candidates_take_turns_among_classes_that_errors_cannot_tell_apart():
     scores = HardScores.of(value, torch.full_like(value, 0.01))
     nothing = torch.zeros(4, 1, 2, dtype=torch.long)
     last = torch.zeros(4, dtype=torch.long)
-    found = BestClasses(prompts, nothing, last, scores, StopReason.ALL_CLASSES, 4, [])
+    found = BestClasses(
+        prompts, nothing, last, scores, StopReason.ALL_CLASSES, Scope.CLASSES, 4, []
+    )
     chosen = ["".join(map(str, row)) for row in candidates_of(problem, found).tolist()]
     assert chosen == ["00011", "00010", "00110", "00001"]
     apart = replace(found, scores=HardScores.of(value, torch.full_like(value, 0.001)))

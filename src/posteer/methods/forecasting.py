@@ -61,12 +61,16 @@ def work_of_ascents(
 
 
 def work_of_one_run(problem: Problem, n_latents: int, of_size: Callable[[int], Method]) -> Work:
-    """Of a method whose time grows with the latents: one run with fewer of them, scaled."""
+    """Of a method whose time grows with the latents: runs with fewer of them, and what more cost."""
     if problem.model.prior is None:
         return Work(None)
-    fewer = min(n_latents, PROBED_LATENTS)
-    seconds = _seconds(of_size(fewer), posed_again(problem))
-    return Work(None if seconds is None else seconds * n_latents / fewer, steps=1.0)
+    most = min(n_latents, PROBED_LATENTS)
+    sizes = (most, max(2, most // 2), most)  # the first warms up
+    times = [_seconds(of_size(size), posed_again(problem)) for size in sizes]
+    if times[1] is None or times[2] is None:
+        return Work(None)
+    slope = max(times[2] - times[1], 0.0) / max(most - sizes[1], 1)
+    return Work(times[2] + slope * (n_latents - most), steps=1.0)
 
 
 def rounds_of(problem: Problem) -> float:

@@ -61,7 +61,7 @@ def work_of_ascents(
 
 
 def work_of_one_run(problem: Problem, n_latents: int, of_size: Callable[[int], Method]) -> Work:
-    """Of a method whose time grows with the latents: runs with fewer, and what more of them cost."""
+    """Of a method whose time grows with the latents: runs with fewer, and what more would cost."""
     if problem.model.prior is None:
         return Work(None)
     most = min(n_latents, PROBED_LATENTS)

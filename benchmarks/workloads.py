@@ -33,7 +33,7 @@ from posteer.families.markov.tilt import Tilt, cheaper_algorithm
 from posteer.goals.protocol import Utility
 from posteer.goals.utilities import open_utility
 from posteer.methods.answers import Answer
-from posteer.methods.classes.method import ClassSearch
+from posteer.methods.classes import ClassSearch
 from posteer.methods.climbing.search import SearchSettings, random_prompts
 from posteer.methods.ppt.estimator import estimate
 from posteer.methods.ppt.updates import update_rule

@@ -25,7 +25,7 @@ from posteer.banks import LatentBank, draw_analytic, draw_bank
 from posteer.core.errors import InputError
 from posteer.evaluation import PromptLandscape, expected_utility, landscapes
 from posteer.methods.answers import Answer
-from posteer.methods.classes.method import ClassSearch
+from posteer.methods.classes import ClassSearch
 from posteer.methods.ppt.method import PosteriorPrefixTuning
 from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.registry import open_method

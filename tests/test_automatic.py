@@ -142,8 +142,10 @@ def test_the_model_has_the_last_word():
     assert found.verified == Verification(Asked.RANKED, 8, place, tokens, 0.0)
     assert verified_text(found.verified).startswith("best of 8 on the model itself: ")
     assert verified_text(found.verified).endswith(f"{tokens} model tokens")
-    alone = verify(problem, replace(answer, candidates=answer.candidates[-1:]))
-    assert alone.verified == Verification(Asked.ONE_CANDIDATE)
+    needs = open_method("classes").needs
+    undeclared = verify(problem, answer, replace(needs, candidates=False))
+    alone = verify(problem, replace(answer, candidates=answer.candidates[-1:]), needs)
+    assert alone.verified == undeclared.verified == Verification(Asked.ONE_CANDIDATE)
     assert verified_text(alone.verified) == "no: the method has one candidate"
     assert torch.equal(alone.prompt, answer.prompt)
 

@@ -16,8 +16,7 @@ from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.families.markov.urns import UrnMeans
 from posteer.goals.utilities import open_utility
 from posteer.methods.answers import Certificate, Scope, StopReason
-from posteer.methods.classes.candidates import candidates_of
-from posteer.methods.classes.method import ClassSearch
+from posteer.methods.classes import ClassSearch, candidates_of
 from posteer.methods.climbing.search import (
     BestClasses,
     SearchSettings,

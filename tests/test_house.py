@@ -39,7 +39,6 @@ ORDER = {
     "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",
-    "methods.classes": "candidates method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs store forecast runner results "
@@ -50,7 +49,7 @@ ORDER = {
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show",
     "views.paper": "figures report",
-    "cli": "output options sweep __main__",
+    "cli": "options sweep __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

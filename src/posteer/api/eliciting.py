@@ -117,7 +117,10 @@ def elicit_batch(
     with timed() as phases:
         started = time.perf_counter()
         answers = method.solve(problems, progress)
-        answers = [verify(*one) for one in zip(problems, answers, strict=True)]
+        answers = [
+            verify(problem, answer, method.needs)
+            for problem, answer in zip(problems, answers, strict=True)
+        ]
         seconds = (time.perf_counter() - started) / len(problems)
         with phase("rank"):
             among = _landscapes(problems, progress)

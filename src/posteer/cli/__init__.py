@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -23,8 +23,8 @@ from posteer.cli.options import (
     Shape,
     UtilityName,
     View,
+    print_json,
 )
-from posteer.cli.output import print_json, refuse
 from posteer.core.errors import InputError, require
 from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
 
@@ -258,6 +258,12 @@ def models(*, as_json: AsJson = False) -> None:
 
 app.command(sweep.app)
 app.command(sweep.tables)
+
+
+def refuse(message: str) -> NoReturn:
+    """One line, exit 2."""
+    print(f"posteer: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Options that commands share, said once. torch is not needed to read them."""
+"""What commands share, said once: options, and `--json`. torch is not needed to read them."""
 
 from __future__ import annotations
 
@@ -119,3 +119,10 @@ class Schedule:
     final_rate: float | None = None
     accumulate: int | None = None
     seed: int | None = None
+
+
+def print_json(value: Any) -> None:
+    """One line of strict JSON; torch is loaded by now."""
+    from posteer.views.machine import print_json as say
+
+    say(value)

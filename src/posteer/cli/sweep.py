@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from posteer.cli.options import AsJson as Json
-from posteer.cli.output import print_json
+from posteer.cli.options import print_json
 from posteer.core.errors import InputError, require
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ METHODS: Registry[Callable[[Spec], Method]] = Registry(
     "methods",
     {
         "auto": "posteer.methods.auto:from_spec",
-        "classes": "posteer.methods.classes.method:from_spec",
-        "classes-analytic": "posteer.methods.classes.method:from_spec",
+        "classes": "posteer.methods.classes:from_spec",
+        "classes-analytic": "posteer.methods.classes:from_spec",
         "ppt": "posteer.methods.ppt.method:from_spec",
         "ppt-rb": "posteer.methods.ppt.method:from_spec",
         "ppt-analytic": "posteer.methods.ppt.method:from_spec",

@@ -8,22 +8,22 @@ from posteer.core.limits import ENUMERABLE_CONTINUATIONS
 from posteer.core.progress import phase
 from posteer.evaluation import expected_utility
 from posteer.methods.answers import Answer, Asked, Verification
-from posteer.methods.protocol import Problem
+from posteer.methods.protocol import Needs, Problem
 
 SAMPLED_ROLLOUTS = 2000
 """Continuations of each candidate where there are too many to enumerate."""
 
 
-def verify(problem: Problem, answer: Answer) -> Answer:
+def verify(problem: Problem, answer: Answer, needs: Needs) -> Answer:
     """The best of the candidates on the model itself, its cost charged to the run.
 
-    A method that has one candidate, or asked the model already, is left as it is, and so is an
-    answer whose budget does not pay for two candidates.
+    A method that declares no others, or found none, is left as it is, and so is an answer whose
+    budget does not pay for two candidates.
     """
     most = problem.candidates
     if most < 1:
         return answer
-    if answer.candidates is None or len(answer.candidates) < 2:
+    if not needs.candidates or answer.candidates is None or len(answer.candidates) < 2:
         return replace(answer, verified=Verification(Asked.ONE_CANDIDATE))
     prompts = answer.candidates[: min(most, _affordable(problem, answer, most))]
     if len(prompts) < min(most, 2):

@@ -12,6 +12,7 @@ from posteer.methods.needs import require_needs
 from posteer.methods.protocol import Work, pose
 from posteer.methods.registry import open_method
 from posteer.models import Model, open_model
+from posteer.models.protocol import Can
 from posteer.sweeps.runs import RunConfig
 
 LOADED = 320e6
@@ -51,7 +52,10 @@ def forecast(
         run = first[group]
         if run.model not in models:
             models[run.model] = open_model(run.model, device)
-        work = _work(models[run.model], run, min(count, batch_size), device)
+        model = models[run.model]
+        work = _work(model, run, min(count, batch_size), device)
+        stays = Can.EXACT in model.can and not open_method(run.method).needs.device
+        place = "cpu" if stays else device.partition(":")[0]
         found.append(
             Forecast(
                 run.model,
@@ -59,7 +63,7 @@ def forecast(
                 run.length,
                 count,
                 None if work.seconds is None else count * work.seconds,
-                LOADED + PASSES[device.partition(":")[0]] + work.bytes_in_memory,
+                LOADED + PASSES[place] + work.bytes_in_memory,
                 count * (RECORD_BYTES + work.steps * STEP_BYTES),
             )
         )

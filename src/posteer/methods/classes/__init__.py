@@ -1,1 +1,0 @@
-"""Search over classes of prompts that no latent tells apart."""

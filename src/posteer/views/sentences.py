@@ -41,6 +41,8 @@ def estimator_text(chosen: EstimatorChoice) -> str:
         return f"{chosen.name}: as asked"
     weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
     fits = f"misfit {chosen.misfit:.1f}"
+    if chosen.pareto_k_at_best is not None:
+        weights += f", not at the prompt they like best (k-hat {chosen.pareto_k_at_best:.2f} there)"
     if not chosen.fits:
         return f"{chosen.name}: {weights}; the fit is not ({fits})"
     if chosen.relative_error is None:

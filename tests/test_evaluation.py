@@ -7,7 +7,13 @@ from oracles import dirichlet_sequence_probability, sequences, value_of
 
 from posteer.core.errors import InputError
 from posteer.core.limits import TIE
-from posteer.evaluation import PromptLandscape, expected_utility, landscape
+from posteer.evaluation import (
+    PromptLandscape,
+    expected_utilities,
+    expected_utility,
+    landscape,
+    landscapes,
+)
 from posteer.families.markov.prompt_classes import prompt_classes
 from posteer.goals.utilities import open_utility
 from posteer.models import Metered, Model, load, open_model
@@ -160,17 +166,19 @@ def test_the_ranks_of_the_papers_runs_are_kept():
     known = {}
     for row in read_rows(RECORDS / "paper.parquet"):
         if row["rank"] is not None:
-            cell = row["model"], row["utility"], row["length"], row["horizon"]
-            known.setdefault(cell, set()).add((tuple(map(int, row["prompt"])), row["rank"]))
-    assert len(known) > 50
-    for (name, utility, length, horizon), found in known.items():
-        model = open_model(name)
-        goal = open_utility(utility, model)
-        field = landscape(model, goal, length, horizon)
-        prompts = torch.tensor([prompt for prompt, _ in sorted(found)])
-        values = expected_utility(model, goal, prompts, horizon).expected_utility
-        ranks = [field.rank(value) for value in values.tolist()]
-        assert ranks == [rank for _, rank in sorted(found)], (name, utility)
+            prompt = tuple(map(int, row["prompt"]))
+            known.setdefault(row["model"], set()).add((row["utility"], prompt, row["rank"]))
+    assert set(known) == {"beta-bernoulli", "urn"}
+    for name, found in known.items():
+        model, runs = open_model(name), sorted(found)
+        goals = {text: open_utility(text, model) for text, _, _ in runs}
+        fields = dict(zip(goals, landscapes(model, list(goals.values()), 6, 4), strict=True))
+        prompts = torch.tensor([prompt for _, prompt, _ in runs])
+        judged = expected_utilities(
+            model, [goals[text] for text, _, _ in runs], prompts, 4, seeds=[0] * len(runs)
+        )
+        for (text, prompt, rank), one in zip(runs, judged, strict=True):
+            assert fields[text].rank(float(one.expected_utility[0])) == rank, (name, text, prompt)
 
 
 class Moved:

@@ -146,14 +146,16 @@ PRIORS = [
 ]
 
 
-@pytest.mark.parametrize("process", PRIORS)
+@pytest.mark.parametrize(
+    "process", [PRIORS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in PRIORS[1:])]
+)
 def test_moments_of_the_right_prior_alarm_as_often_as_stated(process):
-    """150 banks: at 5 % more than 15 have a chance of 0.4 %, at 1 % more than 6 one of 0.1 %."""
+    """100 banks: at 5 % more than 11 have a chance of 0.4 %, at 1 % more than 4 one of 0.3 %."""
     centre = open_process(process).sample_kernels(5000, np.random.default_rng(0)).mean(0)
-    banks = rolled(process, 150 * 500, 64, 1).split(500)
+    banks = rolled(process, 100 * 500, 64, 1).split(500)
     p_values = [check_moments(bank[:100], bank[100:], centre).p_value for bank in banks]
-    assert sum(p < 0.05 for p in p_values) <= 15
-    assert sum(p < 0.01 for p in p_values) <= 6
+    assert sum(p < 0.05 for p in p_values) <= 11
+    assert sum(p < 0.01 for p in p_values) <= 4
 
 
 @pytest.mark.slow
@@ -195,16 +197,16 @@ def test_a_lean_said_to_be_seen_is_seen():
 
 @pytest.mark.slow
 def test_filters_are_told_otherwise_no_more_often_than_stated():
-    """44 whole reports at an alarm of 1 %: more than 3 have a chance of 0.1 %."""
+    """20 whole reports at an alarm of 1 %: more than 2 have a chance of 0.1 %."""
     settings = CheckSettings(effort=0.25, length=48, future=16)
     alarms = []
     for process in PRIORS:
         model = open_model(f"exact:{process}")
-        for seed in range(11):
+        for seed in range(5):
             bank = sample(model, rollouts=150, length=64, seed=seed)
             report = check_filter(model, bank, replace(settings, seed=seed))
             alarms += [(process, seed, report.alarms)] if report.alarms else []
-    assert len(alarms) <= 3, alarms
+    assert len(alarms) <= 2, alarms
 
 
 def test_tails_and_powers_are_those_of_scipy():

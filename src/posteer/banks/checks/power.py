@@ -75,7 +75,7 @@ def _concentration(law: Prior | None, check: PriorCheck | None, spread: float) -
 
     Counts of a rollout add to it what any concentration adds; that much less of the rest is seen.
     """
-    table = getattr(law, "concentration", None)
+    table = getattr(law, "concentration", None) if getattr(law, "independent_rows", False) else None
     if table is None or check is None or check.moments.sharpest is None or spread >= 1:
         return None
     context, token = check.moments.sharpest.entry

@@ -32,8 +32,8 @@ ORDER = {
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data loop",
     "banks": "drawn reweighed parts shipped rollouts sampling checks",
-    "banks.checks": "statistics tracing reference convergence exchangeability prior martingale "
-    "ranks report",
+    "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
+    "martingale ranks power report",
     "methods": "answers protocol registry needs forecasting latent_source verify scorers direct "
     "climbing ppt classes auto",
     "methods.scorers": "protocol posterior importance conjugate smc choice",

@@ -171,7 +171,8 @@ class ClassSearch:
         asked = problem.markov
         asked.mask()  # refuses what cannot be satisfied
         counts, _, last = asked.describe(random_prompts(asked, PROBES, problem.seed))
-        probes = FoldedPrompts(asked.ends, estimators.with_observed(counts), last)
+        last = last % asked.tail.n_contexts
+        probes = FoldedPrompts(asked.tail, estimators.with_observed(counts), last)
         return estimators.choose(problem.expected, probes, problem.horizon)
 
 
@@ -188,7 +189,7 @@ def _scorer(
     estimators: Estimators, posterior: HardPromptPosterior, problem: Problem
 ) -> PosteriorScorer:
     return PosteriorScorer(
-        estimators, posterior, problem.expected, problem.horizon, problem.markov.ends
+        estimators, posterior, problem.expected, problem.horizon, problem.markov.tail
     )
 
 

@@ -1,7 +1,7 @@
 """Does a model behave as a Bayes filter of its order? Five checks and a verdict.
 
-Three are tests with p-values (prior, calibration, martingale), two are measurements of size
-(exchangeability, convergence).
+Four vote, by p-values: prior, calibration and martingale against chance, exchangeability against a
+size that matters. Convergence is a measurement. `power` says how small a departure they could see.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from posteer.banks.checks.convergence import ConvergenceCheck, check_convergence
 from posteer.banks.checks.exchangeability import ExchangeabilityCheck, check_exchangeability
 from posteer.banks.checks.martingale import MartingaleCheck, check_martingale
+from posteer.banks.checks.power import Power, power_of
 from posteer.banks.checks.prior import PriorCheck, check_prior
 from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
@@ -65,6 +66,7 @@ class FilterReport:
     martingale: MartingaleCheck
     exchangeability: ExchangeabilityCheck
     convergence: ConvergenceCheck | None
+    power: Power
 
     @property
     def p_values(self) -> dict[str, float]:
@@ -72,6 +74,7 @@ class FilterReport:
             "prior": self.prior,
             "ranks": self.ranks,
             "martingale": self.martingale,
+            "exchangeability": self.exchangeability,
         }
         return {name: check.p_value for name, check in checks.items() if check is not None}
 
@@ -112,7 +115,7 @@ def check_filter(
     >>> coin = open_model("exact:beta-bernoulli")
     >>> bank = sample(coin, rollouts=64, length=64)
     >>> sorted(check_filter(coin, bank, CheckSettings(effort=0.1)).p_values)
-    ['martingale', 'prior', 'ranks']
+    ['exchangeability', 'martingale', 'prior', 'ranks']
     """
     given = settings or CheckSettings()
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
@@ -160,6 +163,8 @@ def check_filter(
             seed=seed,
         )
     say("done", 5)
+    posterior = None if prior_law is None else prior_law.after(bank.origin.context)
+    voting = 2 if prior_law is None else 4
     return FilterReport(
         model=model.name,
         order=model.order,
@@ -168,4 +173,5 @@ def check_filter(
         martingale=martingale,
         exchangeability=swaps,
         convergence=convergence,
+        power=power_of(posterior, prior, ranks, martingale, swaps, ALARM / voting),
     )

@@ -134,9 +134,7 @@ def _rows_of_prompt(
     rows.add_row("prompt", _prompt_text(prompt, asked.vocab_size))
     rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
-    rows.add_row(
-        "optimum", _optimum_text(judged.expected_utility, judged.optimum, which, judged.exact)
-    )
+    rows.add_row("optimum", _optimum_text(judged, which))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
@@ -157,21 +155,25 @@ def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
 
 def _utility_text(result: Judged) -> str:
     if result.exact:
-        return f"{result.expected_utility:.6f} (exact)"
+        return f"{_figure(result.expected_utility)} (exact)"
     if result.standard_error == 0:
         return f"{result.expected_utility:.4f} (Monte Carlo: all rollouts alike)"
     return f"{result.expected_utility:.4f} ± {result.standard_error:.4f} (Monte Carlo)"
 
 
-def _optimum_text(
-    value: float, optimum: float | None, which: str = "all prompts", exact: bool = True
-) -> str:
-    if optimum is None and not exact:
+def _optimum_text(judged: Judged, which: str) -> str:
+    if judged.optimum is None and not judged.exact:
         return "unknown: J is sampled"
-    if optimum is None:
+    if judged.optimum is None:
         return "unknown: too many prompts to enumerate"
-    gap = optimum - value
-    return f"{optimum:.6f} over {which}" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
+    gap = judged.optimum - judged.expected_utility
+    missed = f", missed by {_figure(gap)}" if judged.rank != 1 else ""
+    return f"{_figure(judged.optimum)} over {which}{missed}"
+
+
+def _figure(value: float) -> str:
+    """Six decimals, unless they would show nothing of it."""
+    return f"{value:.3e}" if 0 < abs(value) < 1e-4 else f"{value:.6f}"
 
 
 def _departure(found: Elicitation) -> str:

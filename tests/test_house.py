@@ -34,8 +34,8 @@ ORDER = {
     "banks": "probes drawn reweighed parts shipped rollouts sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability prior martingale "
     "ranks report",
-    "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers direct "
-    "climbing ppt classes auto",
+    "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
+    "direct climbing ppt classes auto",
     "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",

@@ -285,6 +285,21 @@ def test_soft_prefixes_reach_past_the_best_hard_prompt(kind):
         assert answer.history[-1].value == pytest.approx(float(value[0]), abs=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["simplex", "real", "soft"])
+def test_a_soft_prefix_does_not_depend_on_the_number_of_threads(kind):
+    """To the bit: Adam makes a step of a rounding error, and another prompt of that."""
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(elicit("urn", "dyck", length=12, method=f"{kind}-pt(steps=4)"))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert len({tuple(one.prompt) for one in found}) == 1
+    assert len({one.surrogate for one in found}) == 1
+
+
 # --- front door ----------------------------------------------------------------------------------
 
 

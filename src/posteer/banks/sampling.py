@@ -34,8 +34,8 @@ def sample(
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
 
-    With `out`, the same call goes on where an interrupted one stopped, and returns the bank if it is
-    there already. Without it, the bank shipped with a model is returned if these are its
+    With `out`, the same call goes on where an interrupted one stopped, and returns what is there if
+    it is whole. Without it, the bank shipped with a model is returned if these are its
     settings. Either is then `reused`. A file of a model that predicts otherwise now is refused.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)

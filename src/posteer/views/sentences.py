@@ -33,8 +33,8 @@ BECAUSE = {
 
 
 DOUBTS = {
-    Doubt.MODEL_IS_NO_SUCH_FILTER: "{standard_errors:.0f} standard errors off: the model is no such "
-    "Bayes filter",
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "{standard_errors:.0f} standard errors off: the model is no "
+    "such Bayes filter",
     Doubt.LOW_ESS: "low: the bank hardly covers this posterior",
     Doubt.HIGH_PARETO_K: "above 0.7: do not trust the surrogate",
     Doubt.ALL_ROLLOUTS_ALIKE: "Monte Carlo: all rollouts alike",

@@ -84,8 +84,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     if answer.ess_fraction is not None:
         rows.add_row("ESS / L", f"{answer.ess_fraction:.3f}{_red(found.judged, Doubt.LOW_ESS)}")
     if answer.pareto_k is not None:
-        high = _red(found.judged, Doubt.HIGH_PARETO_K)
-        rows.add_row("Pareto k-hat", _k_text(answer.pareto_k, weighs(answer)) + high)
+        warning = _red(found.judged, Doubt.HIGH_PARETO_K)
+        rows.add_row("Pareto k-hat", _k_text(answer.pareto_k, weighs(answer)) + warning)
     if answer.surrogate_history:
         low, high = min(answer.surrogate_history), max(answer.surrogate_history)
         rows.add_row("ascent", f"{sparkline(answer.surrogate_history)}  {low:.3f} to {high:.3f}")

@@ -252,7 +252,9 @@ def test_a_model_in_a_file_is_known_by_what_it_does(kind, says, tmp_path):
     assert torch.equal(bank.counts, sample("exact:urn", rollouts=10, length=9).counts)
     path.write_text(path.read_text() + "# no other\n")
     assert sample(f"{path}:mine", rollouts=10, length=9, out=out).reused
-    path.write_text(path.read_text().replace("'exact:urn'", "'exact:markov(concentration=2)'"))
+    path.write_text(
+        path.read_text().replace("'exact:urn'", "'exact:markov(order=1,concentration=2)'")
+    )
     with pytest.raises(InputError, match="has changed since the bank was drawn"):
         sample(f"{path}:mine", rollouts=10, length=9, out=out)
 

@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits files locks progress randomness device userfiles "
-    "registry spec weights",
+    "core": "errors shapes limits files locks progress randomness device threads "
+    "userfiles registry spec weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol registry markov",
@@ -27,15 +27,15 @@ ORDER = {
     "prior dirichlet mixtures fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
-    "models": "protocol trees meter exact conditioned function continuations transformer registry "
-    "shipped",
+    "models": "held_weights protocol trees meter exact conditioned function continuations "
+    "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data loop",
-    "banks": "drawn reweighed parts shipped rollouts sampling checks",
+    "banks": "probes drawn reweighed parts shipped rollouts sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
-    "methods": "answers protocol registry needs forecasting latent_source verify scorers direct "
-    "climbing ppt classes auto",
+    "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
+    "direct climbing ppt classes auto",
     "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",

@@ -38,9 +38,10 @@ class HistoryState:
 class FunctionModel(Model):
     """`predict(tokens[B, T]) -> probabilities[B, V]` of the next token, T from 0 on.
 
-    `order` is that of the latent kernels one believes it filters. `fingerprint` tells banks apart;
-    give one that changes when the model does. The meter counts new tokens, as if what was sent
-    before were remembered. Each history is taken to be predicted alike in any batch.
+    `order` is that of the latent kernels one believes it filters. Banks are told apart by the name,
+    the weights that `predict` holds, and what it predicts; or by a `fingerprint` that is given, and
+    what it predicts. The meter counts new tokens, as if what was sent before were remembered. Each
+    history is taken to be predicted alike in any batch.
     """
 
     def __init__(
@@ -56,12 +57,15 @@ class FunctionModel(Model):
         self.predict, self.name, self.prior = predict, name, prior
         self.family = MarkovFamily(ContextSpace(vocab_size, order))
         self.vocab_size = vocab_size
-        facts = f"{name} {vocab_size} {order}"
-        self._fingerprint = fingerprint or hashlib.sha256(facts.encode()).hexdigest()
+        self.given_fingerprint = fingerprint
 
     @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
+    def holder(self) -> Any:
+        return self.predict
+
+    def called(self, name: str, made_of: str) -> str:
+        facts = f"{name} {self.vocab_size} {self.order}{made_of}"
+        return hashlib.sha256(facts.encode()).hexdigest()
 
     def batch_invariant(self, n_tokens: int) -> bool:
         return True
@@ -138,7 +142,7 @@ class Adapted(Model):
     What else a model may declare is taken where the object has it, under the same name.
     """
 
-    def __init__(self, model: Any, name: str, fingerprint: str | None = None) -> None:
+    def __init__(self, model: Any, name: str) -> None:
         for needed in ("start", "advance"):
             require(hasattr(model, needed), f"{name} has no '{needed}': not a sequence model")
         said = getattr(model, "space", model)
@@ -153,12 +157,12 @@ class Adapted(Model):
         self.prior = getattr(model, "prior", getattr(model, "process", None))
         self.can = getattr(model, "can", _abilities_of(model))
         self.name, self.made_of = getattr(model, "name", name), type(model).__qualname__
-        self._fingerprint: str | None = getattr(model, "fingerprint", fingerprint)
+        self.given_fingerprint = getattr(model, "fingerprint", None)
         self._takes_capacity = "capacity" in inspect.signature(model.start).parameters
 
     @property
-    def fingerprint(self) -> str:
-        return self._fingerprint or super().fingerprint
+    def holder(self) -> Any:
+        return self.model
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         room = {"capacity": capacity} if self._takes_capacity else {}
@@ -176,24 +180,23 @@ class Adapted(Model):
 
 def from_file(text: str, device: str = "cpu") -> Model:
     """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
-    `vocab_size` and `order` set on it. It is known by the file's content."""
+    `vocab_size` and `order` set on it. It is known by its name in the file, wherever that lies and
+    whatever else it says."""
     given = object_from_file(text)
+    model = _opened(given, text)
     path, _, attribute = text.rpartition(":")
-    content = Path(path).read_bytes() + attribute.encode()
-    fingerprint = hashlib.sha256(content).hexdigest()
+    model.known_as = attribute
+    model.content = hashlib.sha256(Path(path).read_bytes() + attribute.encode()).hexdigest()
+    return model
+
+
+def _opened(given: Any, text: str) -> Model:
     if isinstance(given, Model):
-        given.made_of = fingerprint
         return given
     if hasattr(given, "advance"):
-        return Adapted(given, text, fingerprint)
+        return Adapted(given, text)
     require(
         callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",
     )
-    return FunctionModel(
-        given,
-        vocab_size=given.vocab_size,
-        order=given.order,
-        name=text,
-        fingerprint=fingerprint,
-    )
+    return FunctionModel(given, vocab_size=given.vocab_size, order=given.order, name=text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from posteer.methods.answers import (
     Asked,
     Because,
@@ -10,6 +12,7 @@ from posteer.methods.answers import (
     EstimatorChoice,
     Verification,
 )
+from posteer.methods.cautions import Caution, Doubt
 
 BECAUSE = {
     Because.BANK_GIVEN: "latents from the bank given",
@@ -27,6 +30,35 @@ BECAUSE = {
     Because.ALL_TRIED: "few enough classes to try all",
     Because.CLIMBS: "it climbs: too many to try all",
 }
+
+
+DOUBTS = {
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "{standard_errors:.0f} standard errors off: the model is no "
+    "such Bayes filter",
+    Doubt.LOW_ESS: "low: the bank hardly covers this posterior",
+    Doubt.HIGH_PARETO_K: "above 0.7: do not trust the surrogate",
+    Doubt.ALL_ROLLOUTS_ALIKE: "Monte Carlo: all rollouts alike",
+    Doubt.BANK_MISMATCH_ALLOWED: "drawn from {bank} or after another context: used all the same",
+}
+
+
+def doubt_text(warnings: Sequence[Caution], kind: Doubt) -> str:
+    """What a record warns of, of this kind; nothing if it does not."""
+    return "".join(DOUBTS[kind].format(**one.figures) for one in warnings if one.kind is kind)
+
+
+IN_SHORT = {
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "the model is no such Bayes filter",
+    Doubt.LOW_ESS: "the bank hardly covers the posterior",
+    Doubt.HIGH_PARETO_K: "Pareto k-hat above 0.7, do not trust the surrogate",
+    Doubt.ALL_ROLLOUTS_ALIKE: "all Monte Carlo rollouts alike",
+    Doubt.BANK_MISMATCH_ALLOWED: "the bank is of another model or context",
+}
+
+
+def warned_text(kind: Doubt, runs: int, of: int) -> str:
+    """What so many runs of a comparison warn of."""
+    return f"{IN_SHORT[kind]} ({runs} of {of} runs)"
 
 
 def choice_text(choice: Choice) -> str:

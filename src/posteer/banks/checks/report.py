@@ -18,6 +18,7 @@ from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
 from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.drawn import LatentBank
+from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
 from posteer.models.protocol import Model
 
@@ -120,9 +121,10 @@ def check_filter(
     given = settings or CheckSettings()
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
     require(
-        bank.origin.fingerprint == model.fingerprint,
+        bank.names(model),
         f"the bank was drawn from {bank.origin.model}, not from {model.name}: nothing to compare",
     )
+    require_laws(bank.probe, model, bank.origin.context, "nothing to compare")
     prior_law, seed = model.prior, given.seed
     longest = model.max_length
     length = given.length if longest is None else min(given.length, longest - model.order)

@@ -35,6 +35,10 @@ value alone is good up to 0.7 (Vehtari et al. 2024)."""
 TRUSTED_LATENTS = 100
 """Effective latents below which weights are not believed, whatever their tail looks like."""
 
+TRUSTED_COPIES = 10
+"""Effective latents that are enough where the largest weights are equal: draws of one atom, whose
+place no more of them would tell better."""
+
 ADMITTED = 0.8
 """Share of probing prompts whose weights must be trusted for plain weights to be admitted."""
 
@@ -120,9 +124,11 @@ def smc(estimators: Estimators) -> HardPromptPosterior:
 
 
 def trusted_weights(scores: HardScores, n_latents: int) -> Bool[Tensor, "K"]:
-    """k-hat below 0.5, or unknown, and enough effective latents."""
+    """k-hat below 0.5, or unknown, and enough effective latents; fewer where those are alike."""
     heavy = scores.pareto_k >= TRUSTED_SHAPE  # false for nan: no tail to judge
-    return ~heavy & (scores.ess_fraction * n_latents >= TRUSTED_LATENTS)
+    effective = scores.ess_fraction * n_latents
+    at_an_atom = scores.pareto_k.isneginf() & (effective >= TRUSTED_COPIES)
+    return at_an_atom | ~heavy & (effective >= TRUSTED_LATENTS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,6 +36,7 @@ def bank_facts(bank: LatentBank, out: str | None) -> dict[str, Any]:
         "device": origin.device,
         "created": origin.created,
         "out": out,
+        "reused": bank.reused,
     }
 
 
@@ -63,7 +64,8 @@ def show_bank(bank: LatentBank, out: str | None) -> None:
         rows.add_row(name, f"{text}   (5, 25, 50, 75, 95 %)")
     cost = f"{origin.tokens:,} model tokens, {origin.seconds:.1f} s on {origin.device}"
     rows.add_row("cost", cost)
-    rows.add_row("drawn", origin.created)
+    again = " (nothing was drawn now: the bank was there)" if bank.reused else ""
+    rows.add_row("drawn", f"{origin.created}{again}")
     rows.add_row("seed, model", f"{origin.seed}, {origin.fingerprint[:12]}")
     if out is not None:
         rows.add_row("file", out)

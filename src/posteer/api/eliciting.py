@@ -11,14 +11,14 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from posteer.core import Progress, phase, require, timed
-from posteer.evaluation import Evaluation, PromptLandscape, expected_utilities, landscapes
+from posteer.api.judging import Judge
+from posteer.core import Progress, require, timed
 from posteer.methods.answers import Answer
+from posteer.methods.latent_source import require_no_saving
 from posteer.methods.needs import require_needs
-from posteer.methods.protocol import Problem, Request, key_of, pose
+from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.registry import open_method
 from posteer.methods.verify import verify
-from posteer.models.protocol import Can
 from posteer.results import Elicitation, Judged, Question
 
 Door = TypeVar("Door", bound=Callable[..., Any])
@@ -112,6 +112,8 @@ def elicit_batch(
     method = open_method(requests[0].method)
     problems = pose(requests, method.needs.verify)
     name = _name_of(requests[0])
+    if not method.needs.bank:
+        require_no_saving(requests[0].save_bank, f"{name} draws none")
     for problem in problems:
         require_needs(method.needs, problem, name)
     with timed() as phases:
@@ -122,20 +124,19 @@ def elicit_batch(
             for problem, answer in zip(problems, answers, strict=True)
         ]
         seconds = (time.perf_counter() - started) / len(problems)
-        with phase("rank"):
-            among = _landscapes(problems, progress)
-        with phase("judge"):
-            judged = _judge_all(problems, answers)
+        judged, judging_tokens = _judge_all(problems, answers, progress)
     share = {what: spent / len(problems) for what, spent in phases.items()}
     return [
         Elicitation(
             asked=_question(problem, name),
             answer=answer,
-            judged=judged_among(problem.model.can, evaluation, among[key_of(problem.goal)]),
+            judged=value,
             seconds=seconds,
+            drawn=problem.drawn,
+            judging_tokens=judging_tokens,
             phases=share,
         )
-        for problem, answer, evaluation in zip(problems, answers, judged, strict=True)
+        for problem, answer, value in zip(problems, answers, judged, strict=True)
     ]
 
 
@@ -159,45 +160,24 @@ def _question(problem: Problem, method: str) -> Question:
     )
 
 
-def _landscapes(
-    problems: list[Problem], progress: Progress | None
-) -> dict[Any, PromptLandscape | None]:
-    """All prompts under each goal; this is not charged to the method."""
+def _judge_all(
+    problems: list[Problem], answers: list[Answer], progress: Progress | None
+) -> tuple[list[Judged], int]:
+    """The answers on the model itself; this is not charged to the method."""
     first = problems[0]
-    goals = {key_of(problem.goal): problem.goal for problem in problems}
-    found = landscapes(
+    budget = first.max_model_tokens
+    charged = first.drawn.tokens + max(answer.queries.total for answer in answers)
+    judge = Judge(
         first.model.inner,
-        list(goals.values()),
         first.length,
         first.horizon,
-        progress,
         first.allowed,
+        first.request.rank,
+        None if budget is None else budget - charged,
     )
-    return dict(zip(goals, found, strict=True))
-
-
-def _judge_all(problems: list[Problem], answers: list[Answer]) -> list[Evaluation]:
-    """The answers' exact utilities on the model itself; this is not charged to the method."""
-    first = problems[0]
-    return expected_utilities(
-        first.model.inner,
+    return judge.judge(
         [problem.goal for problem in problems],
         torch.stack([answer.prompt for answer in answers]),
-        first.horizon,
-        seeds=[problem.seed for problem in problems],
-    )
-
-
-def judged_among(can: Can, judged: Evaluation, among: PromptLandscape | None) -> Judged:
-    """One prompt's value and its place among all."""
-    value = float(judged.expected_utility[0])
-    optimum = None if among is None else among.optimum
-    return Judged(
-        expected_utility=value,
-        standard_error=float(judged.standard_error[0]),
-        rank=None if among is None else among.rank(value),
-        optimum=optimum,
-        bound=optimum if Can.EXACT in can else None,
-        exact=judged.exact,
-        n_prompts=None if among is None else among.n_prompts,
+        [problem.seed for problem in problems],
+        progress,
     )

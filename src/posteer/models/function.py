@@ -39,8 +39,9 @@ class FunctionModel(Model):
     """`predict(tokens[B, T]) -> probabilities[B, V]` of the next token, T from 0 on.
 
     `order` is that of the latent kernels one believes it filters. `fingerprint` tells banks apart;
-    give one that changes when the model does. The meter counts new tokens, as if what was sent
-    before were remembered. Each history is taken to be predicted alike in any batch.
+    give one that changes when the model does. The meter counts the histories of one token or more
+    that it is sent, each once: one new position, however long the history. Each history is taken
+    to be predicted alike in any batch. `max_length` is the most tokens a history may have.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class FunctionModel(Model):
         name: str = "function",
         prior: Prior | None = None,
         fingerprint: str | None = None,
+        max_length: int | None = None,
     ) -> None:
         self.predict, self.name, self.prior = predict, name, prior
+        self.max_length = max_length
         self.family = MarkovFamily(ContextSpace(vocab_size, order))
         self.vocab_size = vocab_size
         facts = f"{name} {vocab_size} {order}"
@@ -176,7 +179,8 @@ class Adapted(Model):
 
 def from_file(text: str, device: str = "cpu") -> Model:
     """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
-    `vocab_size` and `order` set on it. It is known by the file's content."""
+    `vocab_size` and `order` set on it, and `max_length` where it has one. It is known by the file's
+    content."""
     given = object_from_file(text)
     path, _, attribute = text.rpartition(":")
     content = Path(path).read_bytes() + attribute.encode()
@@ -196,4 +200,5 @@ def from_file(text: str, device: str = "cpu") -> Model:
         order=given.order,
         name=text,
         fingerprint=fingerprint,
+        max_length=getattr(given, "max_length", None),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from posteer.core.errors import Interrupted
 from posteer.methods.answers import (
     Asked,
     Because,
@@ -69,4 +70,17 @@ def certificate_text(found: Certificate) -> str:
     return (
         f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
         f"standard error {found.standard_error:.4f}"
+    )
+
+
+def interrupted_text(stop: Interrupted) -> str:
+    """What is kept of a draw that was interrupted, and how to go on."""
+    if stop.folder is None:
+        return (
+            "interrupted while rolling out: nothing is kept; with a file for the bank "
+            "(elicit --save-bank, sample --out) the same command would go on"
+        )
+    return (
+        f"interrupted: {stop.done:,} of at most {stop.wanted:,} rollouts are kept in "
+        f"{stop.folder}; the same command goes on from there"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +13,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
+from posteer.banks.drawn import LatentBank
 from posteer.core.device import pick_device
 from posteer.core.progress import Progress as Report
 from posteer.results import Elicitation, Judged, Judgement, Question
@@ -31,36 +40,46 @@ from posteer.views.sentences import (
 )
 
 PATIENCE_SECONDS = 1.0
+SECONDS_BETWEEN_LINES = 30.0
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @contextmanager
 def delayed_progress() -> Iterator[Report]:
-    """A progress bar on standard error that appears once work has taken longer than a second."""
-    started = time.monotonic()
+    """A progress bar on standard error once work has taken longer than a second, however long its
+    first step takes; where that is no terminal, a line now and then."""
+    screen = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} at most"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=screen,
         transient=True,
     )
-    tasks: dict[str, object] = {}
+    tasks: dict[str, TaskID] = {}
+    timer = threading.Timer(PATIENCE_SECONDS, bar.start)
+    timer.daemon = True
+    told = time.monotonic()
 
     def report(what: str, done: int, at_most: int) -> None:
-        if time.monotonic() - started < PATIENCE_SECONDS:
-            return
-        if not bar.live.is_started:
-            bar.start()
+        nonlocal told
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
-        bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+        if len(tasks) == 1 and not timer.ident:
+            timer.start()
+        bar.update(tasks[what], completed=done, total=at_most)
+        if not screen.is_terminal and time.monotonic() - told > SECONDS_BETWEEN_LINES:
+            told = time.monotonic()
+            screen.print(f"{what}: {done:,} of at most {at_most:,}")
 
     try:
         yield report
     finally:
+        timer.cancel()
+        if timer.ident:
+            timer.join()
         if bar.live.is_started:
             bar.stop()
 
@@ -99,6 +118,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row("verified", verified_text(answer.verified))
     if answer.certificate is not None:
         rows.add_row("certificate", certificate_text(answer.certificate))
+    if found.bank is not None:
+        rows.add_row("bank", _bank_text(found.bank, found.drawn.settings))
     rows.add_row("model queries", _cost_text(found.cost))
     rows.add_row("time", f"{found.seconds:.2f} s")
     title = f"{asked.utility} from {asked.model} · {asked.method} · horizon {asked.horizon}"
@@ -135,6 +156,8 @@ def _rows_of_prompt(
     rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
     rows.add_row("optimum", _optimum_text(judged, which))
+    if judged.best_prompt not in (None, prompt):
+        rows.add_row("best prompt", show_prompt(judged.best_prompt, asked.vocab_size))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
@@ -162,13 +185,15 @@ def _utility_text(result: Judged) -> str:
 
 
 def _optimum_text(judged: Judged, which: str) -> str:
-    if judged.optimum is None and not judged.exact:
+    if judged.optimum is not None:
+        gap = judged.optimum - judged.expected_utility
+        missed = f", missed by {_figure(gap)}" if judged.rank != 1 else ""
+        return f"{_figure(judged.optimum)} over {which}{missed}"
+    if not judged.exact:
         return "unknown: J is sampled"
-    if judged.optimum is None:
-        return "unknown: too many prompts to enumerate"
-    gap = judged.optimum - judged.expected_utility
-    missed = f", missed by {_figure(gap)}" if judged.rank != 1 else ""
-    return f"{_figure(judged.optimum)} over {which}{missed}"
+    if judged.unasked is not None:
+        return f"not looked for: {which} take {judged.unasked:,} model tokens (--rank)"
+    return "unknown: too many prompts to enumerate"
 
 
 def _figure(value: float) -> str:
@@ -209,7 +234,13 @@ def _k_text(value: float, used: bool) -> str:
 
 def _cost_text(cost: dict[str, int]) -> str:
     asked = f"{cost['forward_tokens']:,} forward, {cost['backward_tokens']:,} backward tokens"
-    return asked + (f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else "")
+    bank = f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else ""
+    return f"{asked}{bank}; judging {cost['judging_tokens']:,}"
+
+
+def _bank_text(bank: LatentBank, settings: str | None) -> str:
+    drawn = f"{len(bank):,} rollouts of {bank.origin.rollout_length:,} tokens, drawn for this"
+    return drawn if settings is None else f"{drawn}, sizes by speed: {settings} draws the same"
 
 
 @contextmanager

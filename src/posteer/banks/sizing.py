@@ -129,7 +129,10 @@ class _Pace:
     def _may_double(self, done: int) -> bool:
         """Whether enough rollouts of the next length fit into time and tokens."""
         longer = next(length for length in _lengths(self.whole) if length > done)
-        enough = ENOUGH_ROLLOUTS if "n_samples" in self.whole.free else self.whole.n_samples
+        all_of_them = self.whole.n_samples
+        enough = (
+            min(ENOUGH_ROLLOUTS, all_of_them) if "n_samples" in self.whole.free else all_of_them
+        )
         growth = min(max(self.times[done] / max(self.times[done // 2], 1e-9), 2.0), 4.0)
         seconds = self.times[done] * growth * enough / BLOCK
         price = replace(self.whole, n_samples=enough, rollout_length=longer).price(self.model)

@@ -33,6 +33,7 @@ app = App(
     name="posteer",
     version=__version__,
     help="Elicit behaviour from sequence models by steering their latent posterior.",
+    suppress_keyboard_interrupt=False,  # `main` says what is kept
 )
 
 

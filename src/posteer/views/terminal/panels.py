@@ -59,29 +59,41 @@ def delayed_progress() -> Iterator[Report]:
         transient=True,
     )
     tasks: dict[str, TaskID] = {}
-    timer = threading.Timer(PATIENCE_SECONDS, bar.start)
+    first = told = time.monotonic()
+    shown, lock = False, threading.Lock()
+
+    def show() -> None:
+        nonlocal shown
+        with lock:
+            if not shown:
+                shown = True
+                bar.start()
+
+    timer = threading.Timer(min(PATIENCE_SECONDS, threading.TIMEOUT_MAX), show)
     timer.daemon = True
-    told = time.monotonic()
 
     def report(what: str, done: int, at_most: int) -> None:
         nonlocal told
+        now = time.monotonic()
+        if not tasks:
+            timer.start()
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
-        if len(tasks) == 1 and not timer.ident:
-            timer.start()
         bar.update(tasks[what], completed=done, total=at_most)
-        if not screen.is_terminal and time.monotonic() - told > SECONDS_BETWEEN_LINES:
-            told = time.monotonic()
+        if now - first >= PATIENCE_SECONDS:
+            show()
+        if not screen.is_terminal and now - told > SECONDS_BETWEEN_LINES:
+            told = now
             screen.print(f"{what}: {done:,} of at most {at_most:,}")
 
     try:
         yield report
     finally:
-        timer.cancel()
-        if timer.ident:
+        if tasks:
+            timer.cancel()
             timer.join()
         if bar.live.is_started:
-            bar.stop()
+            bar.live.stop()  # the bar's own would leave an empty line in a file
 
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:

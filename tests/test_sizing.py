@@ -127,7 +127,22 @@ def test_an_interrupted_draw_goes_on_with_what_is_left(tmp_path):
         again.draw(small_plan(seed=9), out=out)
     with pytest.raises(Interrupted) as lost:
         coin.draw(plan, progress=stop)
-    assert "nothing is kept" in interrupted_text(lost.value)
+    assert "no rollout is kept" in interrupted_text(lost.value)
+
+
+def test_an_interruption_after_the_draw_says_where_the_bank_is(tmp_path):
+    out = tmp_path / "bank.safetensors"
+
+    def stop(what, _done, _at_most):
+        if what not in ("measuring speed", "rolling out"):
+            raise KeyboardInterrupt
+
+    method = "classes(samples=64,rollout-length=20,estimator=importance)"
+    asked = {"length": 4, "method": method, "progress": stop}
+    with pytest.raises(Interrupted) as stopped:
+        elicit(Timed().meter().inner, "dyck", **asked, save_bank=out)
+    assert f"64 of at most 64 rollouts are kept in {out};" in interrupted_text(stopped.value)
+    assert len(load_bank(out)) == 64
 
 
 MODEL = """

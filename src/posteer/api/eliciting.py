@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 
 from posteer.api.judging import Judge
 from posteer.core import Progress, require, timed
+from posteer.core.errors import Interrupted
 from posteer.methods.answers import Answer
 from posteer.methods.latent_source import require_no_saving
 from posteer.methods.needs import require_needs
@@ -116,7 +119,7 @@ def elicit_batch(
         require_no_saving(requests[0].save_bank, f"{name} draws none")
     for problem in problems:
         require_needs(method.needs, problem, name)
-    with timed() as phases:
+    with timed() as phases, _told_if_interrupted(problems[0]):
         started = time.perf_counter()
         answers = method.solve(problems, progress)
         answers = [
@@ -138,6 +141,18 @@ def elicit_batch(
         )
         for problem, answer, value in zip(problems, answers, judged, strict=True)
     ]
+
+
+@contextmanager
+def _told_if_interrupted(problem: Problem) -> Iterator[None]:
+    """Ctrl-C once a bank was drawn says where that is."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        bank, kept = problem.drawn.bank, problem.request.save_bank
+        if bank is None:
+            raise
+        raise Interrupted(None if kept is None else Path(kept), len(bank), len(bank)) from stop
 
 
 def _name_of(request: Request) -> str:

@@ -16,11 +16,11 @@ def require(condition: bool, message: str) -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while rollouts were drawn: `done` of them are kept in `folder`, of at most `wanted`.
+    """Ctrl-C once rollouts were drawn: `done` of them are kept, of at most `wanted`.
 
-    Without a folder nothing is kept.
+    `where` is the bank or the folder of its parts; without one nothing is kept.
     """
 
-    def __init__(self, folder: Path | None, done: int, wanted: int) -> None:
+    def __init__(self, where: Path | None, done: int, wanted: int) -> None:
         super().__init__()
-        self.folder, self.done, self.wanted = folder, done, wanted
+        self.where, self.done, self.wanted = where, done, wanted

@@ -89,6 +89,7 @@ class Request:
             budget = whole_number(self.max_model_tokens, "max_model_tokens")
             require(budget >= 1, f"budget of {budget} model tokens: expected some")
             object.__setattr__(self, "max_model_tokens", budget)
+        require(self.rank in (None, True, False), f"rank {self.rank}: expected yes, no or nothing")
         if self.method is None:
             object.__setattr__(self, "method", "auto")
 

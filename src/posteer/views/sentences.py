@@ -75,12 +75,12 @@ def certificate_text(found: Certificate) -> str:
 
 def interrupted_text(stop: Interrupted) -> str:
     """What is kept of a draw that was interrupted, and how to go on."""
-    if stop.folder is None:
+    if stop.where is None:
         return (
-            "interrupted while rolling out: nothing is kept; with a file for the bank "
-            "(elicit --save-bank, sample --out) the same command would go on"
+            "interrupted: no rollout is kept; with a file for the bank (elicit --save-bank, sample "
+            "--out) the same command would go on"
         )
     return (
         f"interrupted: {stop.done:,} of at most {stop.wanted:,} rollouts are kept in "
-        f"{stop.folder}; the same command goes on from there"
+        f"{stop.where}; the same command goes on from there"
     )

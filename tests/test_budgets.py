@@ -95,8 +95,10 @@ def tree(horizon):
 
 
 def price(asked):
-    """Tokens that one prompt and all its continuations take."""
-    return len(asked.get("context", "")) + asked["length"] + tree(asked["horizon"])
+    """Tokens that one prompt and all its continuations take, or 20,000 that are drawn."""
+    horizon = asked["horizon"]
+    read = tree(horizon) if horizon <= 16 else 20_000 * (horizon - 1)
+    return len(asked.get("context", "")) + asked["length"] + read
 
 
 SEARCHES = ("coordinate(restarts=2)", "random(prompts=20)", "beam(width=3)", "exhaustive")
@@ -134,8 +136,8 @@ def test_no_budget_is_exceeded_and_every_token_is_accounted_for(**asked):
 
 
 @pytest.mark.slow
-@given(**ASKED)
-@settings(max_examples=120)
+@given(**{**ASKED, "horizon": st.sampled_from([1, 2, 3, 4, 5, 17])})
+@settings(max_examples=100)
 def test_nor_in_many_more_cases(**asked):
     check_what_is_asked(**asked)
 
@@ -159,7 +161,7 @@ def check_what_is_asked(kind, method, length, horizon, context, verify, budget, 
     assert counting.asked == charged(cost) + cost["judging_tokens"]
     assert (found.rank is not None) == (found.best_prompt is not None)
     if rank is not None:
-        assert (found.rank is not None) == rank
+        assert (found.rank is not None) == (rank and horizon <= 16)
     elif budget is not None and found.rank is not None:
         assert charged(cost) + cost["judging_tokens"] <= budget
     if found.bank is not None:

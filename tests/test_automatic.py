@@ -72,10 +72,10 @@ def ones(continuation):
         ),
         (
             *(fair(), "dyck", {"max_model_tokens": 1000}, "coordinate"),
-            *("bank-too-dear no-gradients", "1,000 model tokens do not pay for a bank (9,995,000)"),
+            *("bank-too-dear no-gradients", "1,000 model tokens do not pay for a bank (31,744)"),
         ),
         (
-            *(fair(100), "dyck", {}, "classes(rollout-length=101)", "rolled-out"),
+            *(fair(100), "dyck", {}, "classes", "rolled-out"),
             "rolling it out (500,000 model",
         ),
         (

@@ -139,7 +139,7 @@ def test_dyck_at_length_fifty_is_solved_where_ppt_is_not():
     assert (found.certificate.scope, found.certificate.count) == ("classes", 2452)
     words = certificate_text(found.certificate)
     assert words.startswith("optimal over all 2,452 classes for this bank")
-    assert found.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 0}
+    assert {found.cost[name] for name in found.cost if name != "judging_tokens"} == {0}
     assert found.to_json()["certificate"] == asdict(found.certificate)
     assert abs(found.surrogate - found.expected_utility) < 4 * found.surrogate_standard_error
 

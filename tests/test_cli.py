@@ -12,9 +12,10 @@ from examples import PROMISED
 from posteer.cli import main
 
 FAST = "ppt-rb-analytic(samples=300,steps=40)"
-EVALUATE_KEYS = set(
-    "model utility horizon prompt expected_utility standard_error rank optimum bound".split()  # noqa: SIM905
-)
+EVALUATE_KEYS = {
+    *("model", "utility", "horizon", "prompt", "expected_utility", "standard_error"),
+    *("rank", "optimum", "bound", "best_prompt", "judging_tokens"),
+}
 
 
 def run(*arguments, cwd=None):
@@ -53,7 +54,8 @@ def test_elicit_prints_one_json_object_with_the_promised_keys():
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert set(record) >= PROMISED
-    assert set(record["cost"]) == {"forward_tokens", "backward_tokens", "bank_tokens"}
+    spent = {"forward_tokens", "backward_tokens", "bank_tokens", "drawn_tokens", "judging_tokens"}
+    assert set(record["cost"]) == spent
     assert all(token in (0, 1) for token in record["prompt"])
     assert record["model"] == "exact:urn"
     assert record["method"] == FAST

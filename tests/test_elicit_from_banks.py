@@ -43,7 +43,13 @@ def test_trained_models_are_steered_from_their_shipped_bank():
     assert found.choice.reasons[0].because is Because.BANK_SHIPPED
     assert choice_text(found.choice).startswith("classes: latents it ships with")
     assert found.prompt == [0, 1, 0, 1, 0, 1]
-    assert found.cost == {"forward_tokens": 0, "backward_tokens": 0, "bank_tokens": 9_995_000}
+    assert found.cost == {
+        "forward_tokens": 0,
+        "backward_tokens": 0,
+        "bank_tokens": 9_995_000,
+        "drawn_tokens": 0,
+        "judging_tokens": 65 * (6 + 14),
+    }
     error = math.hypot(found.surrogate_standard_error, found.held_out_standard_error)
     assert abs(found.surrogate - found.held_out_surrogate) < 5 * error
     assert found.surrogate != found.held_out_surrogate

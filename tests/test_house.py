@@ -31,7 +31,7 @@ ORDER = {
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data loop",
-    "banks": "probes drawn reweighed parts shipped rollouts sampling checks",
+    "banks": "probes drawn reweighed parts shipped rollouts sizing sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
@@ -40,7 +40,7 @@ ORDER = {
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
-    "api": "eliciting evaluating comparing",
+    "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs store forecast runner results "
     "executors execution",
     "sweeps.executors": "protocol local",

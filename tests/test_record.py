@@ -54,6 +54,7 @@ SCHEMA = {
     "rank": (int, None),
     "optimum": (float, None),
     "bound": (float, None),
+    "best_prompt": (list, None),
     "warnings": list,
     "steps": (int, None),
     "stop_reason": (str, None),
@@ -85,7 +86,14 @@ SCHEMA = {
         None,
     ),
     "choice": ({"method": str, "reasons": list}, None),
-    "cost": {"forward_tokens": int, "backward_tokens": int, "bank_tokens": int},
+    "drawn": ({"rollouts": int, "rollout_length": int, "settings": (str, None)}, None),
+    "cost": {
+        "forward_tokens": int,
+        "backward_tokens": int,
+        "bank_tokens": int,
+        "drawn_tokens": int,
+        "judging_tokens": int,
+    },
     "seconds": float,
 }
 """Keys that are always there. `context` and `allowed` come with what they hold."""
@@ -108,6 +116,7 @@ RUNS = {
     "auto": {"verify": 2},
     "classes-analytic(samples=50,estimator=psis)": {},
     "ppt-rb-analytic(samples=50,steps=3)": {},
+    "ppt-rb(samples=50,rollout-length=20,steps=3)": {},
     "ppt-analytic(samples=50,steps=3)": {},
     "coordinate": {"verify": 3},
     "random(prompts=5)": {"context": "01"},
@@ -187,6 +196,8 @@ def test_other_records_print_what_they_promise():
         "rank",
         "optimum",
         "bound",
+        "best_prompt",
+        "judging_tokens",
         "warnings",
     }
     both = compare("exact:urn", "dyck", length=4, methods=["beam", "random(prompts=3)"], seeds=2)

@@ -39,6 +39,7 @@ from posteer.models.continuations import (
     roll_out_from,
     shared_laws,
 )
+from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
 from posteer.tokens.conditions import AllowedPrompts
 from posteer.tokens.contexts import ContextSpace, all_sequences
@@ -74,13 +75,7 @@ def expected_utility(
     >>> round(float(J.expected_utility[0]), 4)
     0.4688
     """
-    check_prompts(model, prompts)
-    require(horizon >= 1, f"horizon {horizon}: expected at least 1")
-    require(
-        len(model.context) + prompts.shape[1] >= goal.order,
-        f"prompt of {prompts.shape[1]} tokens: {goal.name} reads the last {goal.order}",
-    )
-    _require_possible(model, prompts)
+    _require_sense(model, [goal], prompts, horizon)
     contexts = model.last_contexts(goal.order, prompts)
     if model.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         objective = objective_of(goal, model.vocab_size, horizon)
@@ -96,15 +91,25 @@ def expected_utility(
     for row, prompt in enumerate(prompts):
         generator = torch_stream(seed, "evaluation", row)
         continuations = []
+        read_once = read_prompts(model, prompt[None])
         for some in torch.zeros(n_rollouts, dtype=torch.long).split(
             model.batch_limit(prompts.shape[1] + horizon)
         ):
-            state = read_prompts(model, prompt[None]).select(some)
+            state = read_once.select(some)
             continuations.append(roll_out_from(model, state, horizon, generator))
         values = goal(torch.cat(continuations), contexts[row].expand(n_rollouts))
         results.append((values.mean(), values.std() / n_rollouts**0.5))
     means, errors = zip(*results, strict=True)
     return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
+
+
+def tokens_of_value(
+    model: Metered, length: int, horizon: int, n_rollouts: int = MONTE_CARLO_ROLLOUTS
+) -> int:
+    """Model tokens that J of one prompt takes: all continuations, or so many that are drawn."""
+    if model.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
+        return model.tokens_of(length, horizon)
+    return model.context_tokens + length + n_rollouts * (horizon - 1)
 
 
 def expected_utilities(
@@ -121,8 +126,7 @@ def expected_utilities(
             expected_utility(model, goal, prompt[None], horizon, seed=seed)
             for goal, prompt, seed in zip(goals, prompts, seeds, strict=True)
         ]
-    check_prompts(model, prompts)
-    _require_possible(model, prompts)
+    _require_sense(model, goals, prompts, horizon)
     distinct, where = prompts.unique(dim=0, return_inverse=True)
     laws = continuation_laws(model, distinct, horizon)
     found = []
@@ -132,6 +136,20 @@ def expected_utilities(
         value = objective.of_laws(laws[[int(where[row])]], contexts)
         found.append(Evaluation(value, torch.zeros_like(value), exact=True))
     return found
+
+
+def _require_sense(
+    model: Model, goals: Sequence[Goal], prompts: Int[Tensor, "B m"], horizon: int
+) -> None:
+    """Refuse prompts that the model or a goal cannot read, and those that cannot be."""
+    check_prompts(model, prompts)
+    require(horizon >= 1, f"horizon {horizon}: expected at least 1")
+    for goal in goals:
+        require(
+            len(model.context) + prompts.shape[1] >= goal.order,
+            f"prompt of {prompts.shape[1]} tokens: {goal.name} reads the last {goal.order}",
+        )
+    _require_possible(model, prompts)
 
 
 def check_prompts(model: Model, prompts: Int[Tensor, "B m"]) -> None:
@@ -291,6 +309,19 @@ def landscapes(
 def _rounding(model: Model) -> float:
     """A network computes in single precision, whatever its laws are handed over in."""
     return ROUNDING_OF_EXACT if Can.EXACT in model.can else ROUNDING_OF_NETWORKS
+
+
+def tokens_of_landscape(
+    model: Metered, length: int, horizon: int, allowed: AllowedPrompts | None = None
+) -> int | None:
+    """Model tokens that reading all (allowed) prompts takes; None where they are too many."""
+    vocab = model.vocab_size
+    if length * math.log2(vocab) > math.log2(ENUMERABLE_PROMPTS):
+        return None
+    if vocab**horizon > ENUMERABLE_CONTINUATIONS or vocab ** (length + horizon) > ENUMERABLE_LEAVES:
+        return None
+    n_prompts = vocab**length if allowed is None else len(list_allowed(allowed, length))
+    return int(n_prompts * model.tokens_of(length, horizon))
 
 
 def _report(progress: Progress | None, values: list[Tensor], total: int) -> None:

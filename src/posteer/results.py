@@ -15,10 +15,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from posteer.banks.drawn import LatentBank
 from posteer.methods.answers import Answer
 from posteer.methods.cautions import Caution
+from posteer.methods.protocol import Drawn
 
-HIDDEN = {"exact", "vocab_size", "n_prompts", "candidates", "queries", "bank_tokens"}
+HIDDEN = {"exact", "vocab_size", "n_prompts", "unasked", "candidates", "queries", "bank_tokens"}
 """Fields that machines are not shown as they are."""
 
 
@@ -41,9 +43,11 @@ class Question:
 class Judged:
     """How good a prompt is on the model itself, alone and among all allowed prompts of its length.
 
-    `standard_error` is that of `expected_utility`: 0 when it is exact. `rank` and `optimum` are
-    None where prompts cannot be enumerated. `bound` is a proven upper bound of J over allowed
-    prompts on an exact model. `warnings` say what there is to doubt, of it and of the search.
+    `standard_error` is that of `expected_utility`: 0 when it is exact. `rank`, `optimum` and the
+    `best_prompt`, which has it, are None where not all prompts were tried: they are too many, or it
+    would have asked `unasked` tokens of a model that is not exact. `bound` is a proven upper bound
+    of J over allowed prompts on an exact model. `warnings` say what there is to doubt, of it and of
+    the search.
     """
 
     expected_utility: float
@@ -51,22 +55,27 @@ class Judged:
     rank: int | None
     optimum: float | None
     bound: float | None
+    best_prompt: list[int] | None = None
     warnings: tuple[Caution, ...] = ()
     exact: bool = field(repr=False)
     n_prompts: int | None = field(repr=False)
+    unasked: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Elicitation:
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
-    Fields of its parts can be read off the record itself: `found.prompt`, `found.rank`.
+    Fields of its parts can be read off the record itself: `found.prompt`, `found.rank`. `drawn` is
+    the bank that was rolled out for it, if any: `found.bank`.
     """
 
     asked: Question
     answer: Answer
     judged: Judged
     seconds: float
+    drawn: Drawn = field(default_factory=Drawn, repr=False)
+    judging_tokens: int = 0
     phases: dict[str, float] = field(default_factory=dict, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -82,15 +91,36 @@ class Elicitation:
         return tokens
 
     @property
+    def bank(self) -> LatentBank | None:
+        """The bank that was drawn for this run: to be saved, or given to the next."""
+        return self.drawn.bank
+
+    @property
     def cost(self) -> dict[str, int]:
-        """Model tokens asked for this run, and those its bank cost once."""
-        return {**asdict(self.answer.queries), "bank_tokens": self.answer.bank_tokens}
+        """Model tokens by what they were for. The first two and `drawn_tokens` are bounded by the
+        budget: a search with its verification, and a bank drawn just now. `bank_tokens` is what the
+        bank cost, whenever it was drawn; `judging_tokens` what J of the prompt took, and its rank.
+        """
+        return {
+            **asdict(self.answer.queries),
+            "bank_tokens": self.answer.bank_tokens,
+            "drawn_tokens": self.drawn.tokens,
+            "judging_tokens": self.judging_tokens,
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
         parts = {**_public(self.asked), **_public(self.answer), **_public(self.judged)}
         given = {key: value for key, value in parts.items() if value or key not in CONDITIONS}
-        return {**given, "cost": self.cost, "seconds": self.seconds}
+        return {**given, "drawn": self._drawn(), "cost": self.cost, "seconds": self.seconds}
+
+    def _drawn(self) -> dict[str, Any] | None:
+        """Facts of the bank that was drawn, with the settings that draw it again."""
+        bank = self.drawn.bank
+        if bank is None:
+            return None
+        length = bank.origin.rollout_length
+        return {"rollouts": len(bank), "rollout_length": length, "settings": self.drawn.settings}
 
 
 CONDITIONS = ("context", "allowed")
@@ -107,6 +137,7 @@ class Judgement:
     prompt: list[int]
     context: list[int] = field(default_factory=list)
     judged: Judged
+    judging_tokens: int = 0
     vocab_size: int = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -248,7 +279,8 @@ class Comparison:
 
     @property
     def optimum(self) -> float | None:
-        return self.methods[0].runs[0].judged.optimum
+        found = (run.judged.optimum for method in self.methods for run in method.runs)
+        return next((optimum for optimum in found if optimum is not None), None)
 
     def break_even(self) -> dict[str, dict[str, int]]:
         """For each method with a bank and each that asks the model directly: after how many

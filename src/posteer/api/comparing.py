@@ -13,7 +13,7 @@ from posteer.methods.registry import open_method
 from posteer.results import Comparison, MethodSummary
 
 
-@takes_a_request("method", "seed")
+@takes_a_request("method", "seed", "save_bank")
 def compare(
     model: Any,
     utility: Any,

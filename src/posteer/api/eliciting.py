@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 
-from posteer.core import Progress, phase, require, timed
-from posteer.evaluation import Evaluation, PromptLandscape, expected_utilities, landscapes
+from posteer.api.judging import Judge
+from posteer.core import Progress, require, timed
+from posteer.core.errors import Interrupted
 from posteer.methods.answers import Answer
-from posteer.methods.cautions import of_judgement, of_search
-from posteer.methods.latent_source import of_bank
+from posteer.methods.cautions import of_search
+from posteer.methods.latent_source import of_bank, require_no_saving
 from posteer.methods.needs import require_needs
-from posteer.methods.protocol import Problem, Request, key_of, pose
+from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.registry import open_method
 from posteer.methods.verify import verify
-from posteer.models.protocol import Can
 from posteer.results import Elicitation, Judged, Question
 
 Door = TypeVar("Door", bound=Callable[..., Any])
@@ -114,9 +116,11 @@ def elicit_batch(
     method = open_method(requests[0].method)
     problems = pose(requests, method.needs.verify)
     name = _name_of(requests[0])
+    if not method.needs.bank:
+        require_no_saving(requests[0].save_bank, f"{name} draws none")
     for problem in problems:
         require_needs(method.needs, problem, name)
-    with timed() as phases:
+    with timed() as phases, _told_if_interrupted(problems[0]):
         started = time.perf_counter()
         answers = method.solve(problems, progress)
         answers = [
@@ -124,25 +128,32 @@ def elicit_batch(
             for problem, answer in zip(problems, answers, strict=True)
         ]
         seconds = (time.perf_counter() - started) / len(problems)
-        with phase("rank"):
-            among = _landscapes(problems, progress)
-        with phase("judge"):
-            judged = _judge_all(problems, answers)
+        judged, judging_tokens = _judge_all(problems, answers, progress)
     share = {what: spent / len(problems) for what, spent in phases.items()}
     return [
         Elicitation(
             asked=_question(problem, name),
             answer=answer,
-            judged=_doubted(
-                problem,
-                answer,
-                judged_among(problem.model.can, evaluation, among[key_of(problem.goal)]),
-            ),
+            judged=_doubted(problem, answer, value),
             seconds=seconds,
+            drawn=problem.drawn,
+            judging_tokens=judging_tokens,
             phases=share,
         )
-        for problem, answer, evaluation in zip(problems, answers, judged, strict=True)
+        for problem, answer, value in zip(problems, answers, judged, strict=True)
     ]
+
+
+@contextmanager
+def _told_if_interrupted(problem: Problem) -> Iterator[None]:
+    """Ctrl-C once a bank was drawn says where that is."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        bank, kept = problem.drawn.bank, problem.request.save_bank
+        if bank is None:
+            raise
+        raise Interrupted(None if kept is None else Path(kept), len(bank), len(bank)) from stop
 
 
 def _name_of(request: Request) -> str:
@@ -165,32 +176,26 @@ def _question(problem: Problem, method: str) -> Question:
     )
 
 
-def _landscapes(
-    problems: list[Problem], progress: Progress | None
-) -> dict[Any, PromptLandscape | None]:
-    """All prompts under each goal; this is not charged to the method."""
+def _judge_all(
+    problems: list[Problem], answers: list[Answer], progress: Progress | None
+) -> tuple[list[Judged], int]:
+    """The answers on the model itself; this is not charged to the method."""
     first = problems[0]
-    goals = {key_of(problem.goal): problem.goal for problem in problems}
-    found = landscapes(
+    budget = first.max_model_tokens
+    charged = first.drawn.tokens + max(answer.queries.total for answer in answers)
+    judge = Judge(
         first.model.inner,
-        list(goals.values()),
         first.length,
         first.horizon,
-        progress,
         first.allowed,
+        first.request.rank,
+        None if budget is None else budget - charged,
     )
-    return dict(zip(goals, found, strict=True))
-
-
-def _judge_all(problems: list[Problem], answers: list[Answer]) -> list[Evaluation]:
-    """The answers' exact utilities on the model itself; this is not charged to the method."""
-    first = problems[0]
-    return expected_utilities(
-        first.model.inner,
+    return judge.judge(
         [problem.goal for problem in problems],
         torch.stack([answer.prompt for answer in answers]),
-        first.horizon,
-        seeds=[problem.seed for problem in problems],
+        [problem.seed for problem in problems],
+        progress,
     )
 
 
@@ -198,19 +203,3 @@ def _doubted(problem: Problem, answer: Answer, judged: Judged) -> Judged:
     """A judgement with all that there is to doubt of it and of the search."""
     search = of_search(answer, judged.expected_utility, judged.exact)
     return replace(judged, warnings=(*of_bank(problem), *search, *judged.warnings))
-
-
-def judged_among(can: Can, judged: Evaluation, among: PromptLandscape | None) -> Judged:
-    """One prompt's value and its place among all."""
-    value = float(judged.expected_utility[0])
-    optimum = None if among is None else among.optimum
-    return Judged(
-        expected_utility=value,
-        standard_error=float(judged.standard_error[0]),
-        rank=None if among is None else among.rank(value),
-        optimum=optimum,
-        bound=optimum if Can.EXACT in can else None,
-        warnings=of_judgement(float(judged.standard_error[0]), judged.exact),
-        exact=judged.exact,
-        n_prompts=None if among is None else among.n_prompts,
-    )

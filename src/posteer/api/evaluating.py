@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from posteer.api.eliciting import judged_among
+from posteer.api.judging import Judge
 from posteer.core.progress import Progress
-from posteer.evaluation import expected_utility, landscape
 from posteer.goals.utilities import open_goal
 from posteer.models.conditioned import condition
 from posteer.models.registry import open_model
@@ -25,10 +24,13 @@ def evaluate(
     horizon: int = 4,
     seed: int = 0,
     context: str | Sequence[int] = (),
+    rank: bool | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Judgement:
     """Evaluate a prompt given as text (`010101`) or as tokens, after the tokens of `context`.
+
+    `rank` as in a request.
 
     >>> evaluate("exact:urn", "dyck", "010101").rank
     1
@@ -39,14 +41,15 @@ def evaluate(
     opened = condition(opened, observed)
     goal = open_goal(utility, opened)
     tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
-    judged = expected_utility(opened, goal, tokens[None], horizon, seed=seed)
-    among = landscape(opened, goal, len(tokens), horizon, progress)
+    judge = Judge(opened, len(tokens), horizon, rank=rank)
+    (judged,), asked = judge.judge([goal], tokens[None], [seed], progress)
     return Judgement(
         model=opened.name,
         utility=goal.name,
         horizon=horizon,
         prompt=tokens.tolist(),
         context=list(observed),
-        judged=judged_among(opened.can, judged, among),
+        judged=judged,
+        judging_tokens=asked,
         vocab_size=vocab_size,
     )

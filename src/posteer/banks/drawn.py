@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,21 @@ class LatentBank(Bank):
         """Whether this is the model it says it was drawn from; not whether that has changed."""
         own = self.origin.fingerprint
         return own == model.fingerprint or (self.probe is None and own in model.formerly)
+
+    def first(self, n: int) -> LatentBank:
+        """Its first latents, as if so many had been drawn; the bank itself if it has no more."""
+        family = self.latents.family
+        if n >= len(self) or not isinstance(family, Fittable):
+            return self
+        return LatentBank(
+            family.latents_of({name: one[:n] for name, one in self.latents.tensors().items()}),
+            replace(self.origin, tokens=self.origin.tokens * n // len(self)),
+            self.unvisited,
+            None if self.counts is None else self.counts[:n],
+            {length: counts[:n] for length, counts in self.snapshots.items()},
+            None if self.sequences is None else self.sequences[:n],
+            self.probe,
+        )
 
     @property
     def n_unvisited(self) -> int:

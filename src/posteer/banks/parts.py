@@ -56,6 +56,7 @@ class Parts:
     def __init__(self, out: Path | None, key: str) -> None:
         self.folder = None if out is None else out.with_name(f"{out.name}.parts")
         self.key = key
+        self.length: int | None = None  # of rollouts, where a draw found it out
         self.held: dict[tuple[int, int], tuple[dict[str, Tensor], float, int]] = {}
         self._claimed: ExitStack | None = None
 
@@ -102,6 +103,12 @@ class Parts:
             path.unlink()  # of a draw with other chunks: what it held is here already, or is redone
             return
         self.held[first, count] = (tensors, facts["seconds"], facts["tokens"])
+        self.length = facts.get("rollout_length", self.length)
+
+    @property
+    def n_held(self) -> int:
+        """How many rollouts are here."""
+        return sum(count for _, count in self.held)
 
     def missing(self, total: int, size: int) -> Iterator[tuple[int, int]]:
         """Ranges of rollouts that no chunk holds yet, at most `size` at a time."""
@@ -126,6 +133,8 @@ class Parts:
                 "seconds": seconds,
                 "tokens": tokens,
             }
+            if self.length is not None:
+                facts["rollout_length"] = self.length
             name = f"{first:09d}-{first + count:09d}.safetensors"
             write_atomically(self.folder / name, pack(tensors, facts))
 
@@ -143,3 +152,10 @@ class Parts:
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._release()
+
+
+def checked_path(out: Path) -> Path:
+    """The file of a bank that is to be drawn, refused where it could not be written."""
+    require(not out.is_dir(), f"{out} is a folder: expected a file for the bank")
+    require(out.parent.is_dir(), f"{out}: there is no folder {out.parent}")
+    return out

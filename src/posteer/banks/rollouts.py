@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -27,7 +27,8 @@ from posteer.banks.parts import Parts, Rollouts
 from posteer.banks.probes import Probing, require_laws
 from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory
-from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.errors import Interrupted
+from posteer.core.limits import DRAW_SECONDS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
@@ -40,6 +41,10 @@ the batch is always run on CPU."""
 MOST_AT_ONCE = 2**16
 STEPS_OF_UNIFORMS = 128
 CHECK_EVERY = 64
+SHORTEST_SNAPSHOT = 8
+
+GoOn = Callable[[int], bool]
+"""Whether a rollout goes on past so many tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,8 @@ class DrawPlan:
     """What determines the rollouts of a bank, together with the model.
 
     `context` are observed tokens that every rollout continues; only what follows them is counted.
+    Sizes that are `free` were named by nobody: they are the most, and of a model whose speed is not
+    known as many are drawn as `seconds` allow (`banks.sizing`). Neither is part of what a plan is.
     """
 
     n_samples: int = N_SAMPLES
@@ -55,6 +62,8 @@ class DrawPlan:
     context: tuple[int, ...] = ()
     unvisited: str = "donor"
     keep_tokens: bool = False
+    free: tuple[str, ...] = field(default=(), compare=False)
+    seconds: float = field(default=DRAW_SECONDS, compare=False)
 
     def check(self, model: Model) -> Fittable:
         """The family of the latents; what this model cannot do is refused before anything is
@@ -87,15 +96,24 @@ class DrawPlan:
         )
         return family
 
-    def price(self, context_tokens: int = 0) -> int:
-        """Model tokens that a draw takes."""
-        return self.n_samples * (context_tokens + self.rollout_length - 1)
+    def price(self, model: Model) -> int:
+        """The most model tokens that a draw takes, whole blocks where only those are read."""
+        n = _rounded(self.n_samples, 1 if _runs_any_batch(model, self) else BLOCK)
+        drawn = n * (len(self.context) + self.rollout_length - 1)
+        if self.unvisited != "predictive":
+            return drawn
+        return drawn + model.vocab_size**model.order * (len(self.context) + model.order)
 
     @property
     def snapshot_lengths(self) -> list[int]:
         """Earlier lengths at which counts are kept, to see how frequencies settle."""
-        halves = {self.rollout_length >> halvings for halvings in (1, 2, 3, 4)}
-        return sorted(length for length in halves if length >= 8)
+        return snapshots_of(self.rollout_length)
+
+
+def snapshots_of(length: int, halvings: int = 4) -> list[int]:
+    """A length halved so many times, while a snapshot there tells something."""
+    halves = {length >> times for times in range(1, halvings + 1)}
+    return sorted(half for half in halves if half >= SHORTEST_SNAPSHOT)
 
 
 def draw_bank(
@@ -113,7 +131,7 @@ def draw_bank(
     returns the finished bank if it is there already.
     """
     family = plan.check(model)
-    key = _key(model.fingerprint, plan)
+    key = key_of(model.fingerprint, plan)
     otherwise = f"choose another name than {out}, or remove it"
     if out is not None and out.exists():
         bank = load_bank(out)
@@ -122,15 +140,30 @@ def draw_bank(
         require_laws(bank.probe, model, plan.context, otherwise)
         Parts(out, key).clear()  # of a run that stopped between the bank and its tidying up
         return replace(bank, reused=True)
-    with Parts(out, key) as parts:
+    with Parts(out, key) as parts, told_if_interrupted(parts, plan):
         require_laws(parts.probe(), model, plan.context, otherwise)
-        with _narrow_cache(model):
-            _draw_missing(model, plan, family, parts, chunk, progress)
-        bank = _assemble(model, plan, family, parts)
-        if out is not None:
-            bank.save(out)
-            parts.clear()
+        draw_missing(model, plan, family, parts, chunk, progress)
+        return kept_bank(model, plan, family, parts, out)
+
+
+def kept_bank(
+    model: Metered, plan: DrawPlan, family: Fittable, parts: Parts, out: Path | None
+) -> LatentBank:
+    """What the parts hold as a bank, in its file where one is asked for."""
+    bank = _assemble(model, plan, family, parts)
+    if out is not None:
+        bank.save(out)
+        parts.clear()
     return bank
+
+
+@contextmanager
+def told_if_interrupted(parts: Parts, plan: DrawPlan) -> Iterator[None]:
+    """Ctrl-C says what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise Interrupted(parts.folder, parts.n_held, plan.n_samples) from stop
 
 
 @contextmanager
@@ -146,13 +179,14 @@ def _narrow_cache(model: Metered) -> Iterator[None]:
         model.narrow_cache = before
 
 
-def _draw_missing(
+def draw_missing(
     model: Metered,
     plan: DrawPlan,
     family: Fittable,
     parts: Parts,
     chunk: int | None,
     progress: Progress | None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> None:
     """Chunk by chunk what is not there yet."""
     least = 1 if _runs_any_batch(model, plan) else BLOCK
@@ -166,9 +200,10 @@ def _draw_missing(
                 all_done = first * plan.rollout_length + count * done
                 progress("rolling out", all_done, plan.n_samples * plan.rollout_length)
 
-        started, before = time.perf_counter(), model.queries.forward_tokens
+        started, before = clock(), model.queries.forward_tokens
         try:
-            rollouts = roll_out(model, plan, family, first, count, report)
+            with model.attempt(), _narrow_cache(model):
+                rollouts = roll_out(model, plan, family, first, count, report)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -181,7 +216,7 @@ def _draw_missing(
             free_cached()
             continue
         spent = model.queries.forward_tokens - before
-        parts.keep(first, count, rollouts, time.perf_counter() - started, spent)
+        parts.keep(first, count, rollouts, clock() - started, spent)
 
 
 def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) -> LatentBank:
@@ -229,13 +264,16 @@ def _rounded(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _runs_any_batch(model: Metered, plan: DrawPlan) -> bool:
+def _runs_any_batch(model: Model, plan: DrawPlan) -> bool:
     """Whether a rollout is the same in any batch, or on a device where that is not promised."""
     return model.device.type != "cpu" or model.batch_invariant(_longest(plan))
 
 
-def _key(fingerprint: str, plan: DrawPlan) -> str:
-    text = json.dumps(asdict(plan), sort_keys=True)
+def key_of(fingerprint: str, plan: DrawPlan) -> str:
+    """Equal for draws of the same rollouts."""
+    settings = asdict(plan)
+    del settings["free"], settings["seconds"]
+    text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
 
 
@@ -259,14 +297,15 @@ def roll_out(
     first: int,
     count: int,
     report: Callable[[int], None] | None = None,
+    go_on: GoOn | None = None,
 ) -> Rollouts:
-    """Rollouts `first` to `first + count` of a plan.
+    """Rollouts `first` to `first + count` of a plan; those of one block may be asked to `go_on`.
 
     On CPU a model that is not batch-invariant always reads the same whole blocks, so that what a
     rollout is does not depend on the chunk; the extra ones are dropped.
     """
     if _runs_any_batch(model, plan):
-        return _roll_block(model, plan, family, _Uniforms(plan, first, count), report)
+        return _roll_block(model, plan, family, _Uniforms(plan, first, count), report, go_on)
     parts = []
     for block in range(first // BLOCK, -(-(first + count) // BLOCK)):
         begin, end = max(first, block * BLOCK), min(first + count, (block + 1) * BLOCK)
@@ -276,10 +315,11 @@ def roll_out(
                 share = (begin - first) * plan.rollout_length + (end - begin) * done
                 report(share // count)
 
-        whole = _roll_block(model, plan, family, _Uniforms(plan, block * BLOCK, BLOCK), scaled)
+        uniforms = _Uniforms(plan, block * BLOCK, BLOCK)
+        whole = _roll_block(model, plan, family, uniforms, scaled, go_on)
         wanted = slice(begin - block * BLOCK, end - block * BLOCK)
         parts.append({name: tensor[wanted] for name, tensor in whole.tensors().items()})
-    return Rollouts.join(parts, plan.snapshot_lengths)
+    return Rollouts.join(parts, list(whole.snapshots))
 
 
 class _Uniforms:
@@ -305,9 +345,12 @@ def _roll_block(
     family: Fittable,
     uniforms: _Uniforms,
     report: Callable[[int], None] | None,
+    go_on: GoOn | None,
 ) -> Rollouts:
     """All columns at once, one token at a time, never waiting for the device."""
     n = uniforms.count
+    halvings = 4 if go_on is None else plan.rollout_length.bit_length()
+    counted_at = snapshots_of(plan.rollout_length, halvings)
     state = model.start(n, len(plan.context) + plan.rollout_length)
     device = state.log_probs.device
     waiting: list[Tensor] = []
@@ -330,16 +373,19 @@ def _roll_block(
         probing.read(tokens)
         if plan.keep_tokens:
             kept.append(tokens.to(torch.int32).cpu())
-        if done in plan.snapshot_lengths:
+        last = done == plan.rollout_length or not (go_on is None or go_on(done))
+        if done in counted_at and not last:
             snapshots[done] = tally.counts()
-        if done % CHECK_EVERY == 0 or done == plan.rollout_length:
+        if done % CHECK_EVERY == 0 or last:
             _require_laws(model, float(off.max()), done)
-        if done < plan.rollout_length:
-            _, state = model.advance(state, tokens)
         if report is not None:
             report(done)
+        if last:
+            break
+        _, state = model.advance(state, tokens)
     sequences = torch.stack(kept, 1) if plan.keep_tokens else None
-    return Rollouts(tally.counts(), snapshots, sequences, probing.probe())
+    earlier = {length: snapshots[length] for length in snapshots_of(done)}
+    return Rollouts(tally.counts(), earlier, sequences, probing.probe())
 
 
 def _require_laws(model: Metered, worst: float, done: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posteer.banks.drawn import LatentBank
+from posteer.banks.parts import checked_path
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, require
@@ -56,12 +57,5 @@ def sample(
         shipped = shipped_bank(opened.fingerprint)
         if shipped is not None:
             return replace(shipped, reused=True)
-    where = None if out is None else Path(out)
-    require(
-        where is None or not where.is_dir(), f"{where} is a folder: expected a file for the bank"
-    )
-    require(
-        where is None or where.parent.is_dir(),
-        f"{where}: there is no folder {None if where is None else where.parent}",
-    )
+    where = None if out is None else checked_path(Path(out))
     return draw_bank(Metered(opened), plan, where, chunk=chunk, progress=progress)

@@ -19,19 +19,21 @@ from posteer.cli.options import (
     Device,
     Horizon,
     Model,
+    Rank,
     Schedule,
     Shape,
     UtilityName,
     View,
     print_json,
 )
-from posteer.core.errors import InputError, require
+from posteer.core.errors import InputError, Interrupted, require
 from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
 
 app = App(
     name="posteer",
     version=__version__,
     help="Elicit behaviour from sequence models by steering their latent posterior.",
+    suppress_keyboard_interrupt=False,  # `main` says what is kept
 )
 
 
@@ -124,6 +126,7 @@ def evaluate(
     horizon: Horizon = 4,
     seed: Annotated[int, Parameter(help="Seed of Monte Carlo rollouts, if any are needed.")] = 0,
     context: Context = "",
+    rank: Rank = None,
     device: Device = "auto",
     view: View = "panel",
     as_json: AsJson = False,
@@ -134,9 +137,9 @@ def evaluate(
     from posteer.views.terminal import panels as console
 
     VIEWS[view]
-    asked = {"horizon": horizon, "seed": seed, "context": context, "device": device}
+    asked: dict[str, Any] = {"horizon": horizon, "seed": seed, "context": context, "rank": rank}
     with console.delayed_progress() as progress:
-        judged = judge(model, utility, prompt, **asked, progress=progress)  # type: ignore[arg-type]
+        judged = judge(model, utility, prompt, **asked, device=device, progress=progress)
     show(judged, view, as_json)
 
 
@@ -283,6 +286,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(141)
         where = f"{error.filename}: " if error.filename else ""
         refuse(f"{where}{error.strerror or error}")
-    except KeyboardInterrupt:
-        print("posteer: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"posteer: {_kept(stop)}", file=sys.stderr)
         sys.exit(130)
+
+
+def _kept(stop: KeyboardInterrupt) -> str:
+    """What an interruption left, and how to go on."""
+    if not isinstance(stop, Interrupted):
+        return "interrupted"
+    from posteer.views.sentences import interrupted_text
+
+    return interrupted_text(stop)

@@ -27,6 +27,13 @@ Context = Annotated[
     str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
 ]
 Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
+Rank = Annotated[
+    bool | None,
+    Parameter(
+        negative="--no-rank",
+        help="Rank the prompt among all; unless asked, only where that is exact or cheap.",
+    ),
+]
 Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
 AsJson = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object for machines.")
@@ -51,8 +58,10 @@ class Asked:
         ),
     ] = None
     max_model_tokens: Annotated[
-        int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
+        int | None,
+        Parameter(help="Most model tokens a run may ask for: bank, search and --verify together."),
     ] = None
+    rank: Rank = None
     device: Device = "auto"
 
     def given(self) -> dict[str, Any]:
@@ -92,6 +101,10 @@ class AskedOnce(Asked):
     verify: Annotated[
         int, Parameter(help="Ask the model itself about so many of the best candidates.")
     ] = 0
+    save_bank: Annotated[
+        str | None,
+        Parameter(help="File for the bank that is drawn; the same command resumes the draw."),
+    ] = None
 
 
 @Parameter(name="*")

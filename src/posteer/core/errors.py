@@ -1,6 +1,8 @@
-"""The one error a user can cause, and the helpers that raise it."""
+"""The one error a user can cause, the helpers that raise it, and being interrupted."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 class InputError(ValueError):
@@ -11,3 +13,14 @@ def require(condition: bool, message: str) -> None:
     """Refuse the input with `message` unless `condition` holds."""
     if not condition:
         raise InputError(message)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C once rollouts were drawn: `done` of them are kept, of at most `wanted`.
+
+    `where` is the bank or the folder of its parts; without one nothing is kept.
+    """
+
+    def __init__(self, where: Path | None, done: int, wanted: int) -> None:
+        super().__init__()
+        self.where, self.done, self.wanted = where, done, wanted

@@ -29,8 +29,18 @@ NUMBERS_IN_PASSING = 2**24
 N_SAMPLES, ROLLOUT_LENGTH = 5000, 2000
 """Latents of a bank and tokens of each rollout, unless asked otherwise; as in the paper."""
 
+DRAW_SECONDS = 120.0
+"""Time for a bank of a model whose speed is not known, where no sizes are named."""
+
+RANKED_TOKENS = 2**14
+"""Model tokens that ranking all prompts may take on a model that is not exact, unless it is asked
+for: the paper's 64 prompts take 1,280."""
+
 MONTE_CARLO_ROLLOUTS = 20_000
 """Continuations of a prompt that are drawn where they cannot be enumerated."""
+
+SAMPLED_ROLLOUTS = 2000
+"""The same for each candidate of several that the model is asked about."""
 
 TIE = 1e-5
 """Prompts share a rank if their expected utilities differ by no more of the spread over all

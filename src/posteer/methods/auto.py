@@ -6,24 +6,25 @@ that works on them can be used, else a search on the model itself.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
+from posteer.banks.sizing import SHORTEST_ROLLOUT, is_sized, least_of, most_of
 from posteer.core import Progress, Spec, integer, require
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
+from posteer.methods.latent_source import draw_plan, require_no_saving
 from posteer.methods.needs import unmet
-from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.protocol import Drawn, LatentsFrom, Needs, Problem, Work
 from posteer.methods.registry import open_method
 from posteer.models.protocol import Can
 
 FEW_PROMPTS = 256
 """Prompts that are all tried where nothing but the model can tell them apart."""
 
-SHORTEST_ROLLOUT = 64
-"""Tokens a model must be able to read for its rollouts to tell latents apart."""
+FEWEST_LATENTS = 256
+"""A budget that does not pay for a bank of so many is better spent on a search."""
 
 ON_LATENTS = ("classes", "ppt")
 """Methods on latents, the better first: the second needs no exact means."""
@@ -47,7 +48,12 @@ class Auto:
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         choice = choose(problems)
-        answers = open_method(choice.method).solve(problems, progress)
+        method = open_method(choice.method)
+        if method.needs.latents is not LatentsFrom.ROLLOUTS:
+            why = f"{choice.method} is used, which draws none"
+            require_no_saving(problems[0].request.save_bank, why)
+        answers = method.solve(problems, progress)
+        choice = _with_sizes(choice, problems[0].drawn)
         return [replace(answer, choice=_with_reach(choice, answer)) for answer in answers]
 
 
@@ -86,7 +92,6 @@ def _why_not(need: str, problem: Problem) -> Reason:
 def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
     """Where latents would come from, as a suffix of a method's name, and why; or why not."""
     model, base = problem.model, problem.model.base
-    draw = DrawPlan()
     if problem.bank is not None:
         return "", Reason(Because.BANK_GIVEN)
     family: object = model.family
@@ -96,16 +101,18 @@ def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
         return "-analytic", Reason(Because.PRIOR_KNOWN)
     if not isinstance(family, Fittable):
         return None, Reason(Because.NO_LATENTS, {"model": model.name})
-    room = math.inf if base.max_length is None else base.max_length + 1 - model.context_tokens
-    rollout = int(min(draw.rollout_length, room))
+    draw = most_of(base, replace(draw_plan(), context=problem.context))
+    rollout = draw.rollout_length
     if rollout < SHORTEST_ROLLOUT:
         return None, Reason(Because.FEW_TOKENS_LEFT, {"tokens": rollout - 1})
-    price = replace(draw, rollout_length=rollout).price(model.context_tokens)
-    budget = problem.max_model_tokens
-    if budget is not None and price > budget:
-        return None, Reason(Because.BANK_TOO_DEAR, {"tokens": price, "budget": budget})
-    settings = "" if rollout == draw.rollout_length else f"(rollout-length={rollout})"
-    return settings, Reason(Because.ROLLED_OUT, {"tokens": price})
+    sized, budget = is_sized(base, draw), problem.max_model_tokens
+    least = least_of(base, draw, FEWEST_LATENTS) if sized else draw
+    if budget is not None and least.price(base) > budget:
+        figures = {"tokens": least.price(base), "budget": budget}
+        return None, Reason(Because.BANK_TOO_DEAR, figures)
+    named = not sized and rollout != DrawPlan().rollout_length
+    settings = f"(rollout-length={rollout})" if named else ""
+    return settings, Reason(Because.ROLLED_OUT, {"tokens": draw.price(base)})
 
 
 def _search(problem: Problem, reason: Reason) -> Choice:
@@ -125,6 +132,18 @@ def _search(problem: Problem, reason: Reason) -> Choice:
 
 def _fits(name: str, problem: Problem) -> bool:
     return unmet(open_method(name).needs, problem) is None
+
+
+def _with_sizes(choice: Choice, drawn: Drawn) -> Choice:
+    """The choice with the sizes of a bank that were found out, and what it took to draw it."""
+    reasons = tuple(
+        replace(reason, figures={"tokens": drawn.bank.tokens})
+        if reason.because is Because.ROLLED_OUT and drawn.bank is not None
+        else reason
+        for reason in choice.reasons
+    )
+    method = choice.method if drawn.settings is None else f"{choice.method}({drawn.settings})"
+    return replace(choice, method=method, reasons=reasons)
 
 
 def _with_reach(choice: Choice, answer: Answer) -> Choice:

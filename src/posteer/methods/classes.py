@@ -72,7 +72,7 @@ class ClassSearch:
     """
 
     analytic: bool
-    draw: DrawPlan = field(default_factory=DrawPlan)
+    draw: DrawPlan = field(default_factory=draw_plan)
     estimator: str = "auto"
     search: SearchSettings = field(default_factory=SearchSettings)
     ascent: AscentSettings = field(default_factory=lambda: AscentSettings(max_steps=500))

@@ -7,14 +7,19 @@ weighed by its likelihood while enough of them are left (`ENOUGH_LATENTS`).
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
+from posteer.banks.parts import checked_path
 from posteer.banks.probes import require_laws
 from posteer.banks.reweighed import effective_latents, weighed
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
-from posteer.core import InputError, Progress, integer, phase, require
+from posteer.banks.sizing import draw_within, is_sized, least_of
+from posteer.core import InputError, Progress, integer, number, phase, require
+from posteer.core.limits import SAMPLED_ROLLOUTS
+from posteer.evaluation import tokens_of_value
 from posteer.methods.cautions import Caution, Doubt
 from posteer.methods.protocol import LatentsFrom, Needs, Problem
 from posteer.models.meter import Metered
@@ -43,9 +48,17 @@ def needs_of(analytic: bool, draw: DrawPlan, **more: Any) -> Needs:
     )
 
 
+def require_no_saving(save_bank: Any, why: str) -> None:
+    """Refuse to keep a bank where none is drawn."""
+    require(save_bank is None, f"--save-bank: {why}")
+
+
 def n_latents(needs: Needs, problem: Problem) -> int:
-    """How many latents a method will work on."""
-    return needs.draw.n_samples if problem.bank is None else len(problem.bank)
+    """How many latents a method will work on, at most."""
+    asked, bank = needs.draw.n_samples, problem.bank
+    if bank is None:
+        return asked
+    return len(bank) if "n_samples" in needs.draw.free else min(asked, len(bank))
 
 
 def bank_key(needs: Needs, problem: Problem) -> int:
@@ -93,29 +106,77 @@ def _drawn_from_prior(needs: Needs, problem: Problem, seed: int) -> tuple[Bank, 
 def _rolled_out(
     draw: DrawPlan, problem: Problem, progress: Progress | None
 ) -> tuple[Bank, Bank | None]:
-    model, budget, context = problem.model, problem.max_model_tokens, problem.context
+    model, context = problem.model, problem.context
     base, given = model.base, problem.bank
     if given is not None:
         _require_match(problem, base, given)
+        _require_a_draw(problem, "the bank is given")
+        given = given if "n_samples" in draw.free else given.first(draw.n_samples)
         given = _asked_again(problem, given)
         others = (shipped_bank(base.fingerprint, kind) for kind in ("held-out", "tuning"))
         fresh = (b for b in others if b is not None and b.origin.seed != given.origin.seed)
         other = None if given.origin.context else next(fresh, None)
         return _after(problem, given), _held_out(other, context)
-    if draw == DrawPlan():
-        shipped = shipped_bank(base.fingerprint)
-        if shipped is not None and effective_latents(shipped, context) >= ENOUGH_LATENTS:
+    shipped = shipped_bank(base.fingerprint)
+    if shipped is not None and serves(shipped, draw):
+        shipped = shipped.first(draw.n_samples)
+        if effective_latents(shipped, context) >= min(ENOUGH_LATENTS, len(shipped)):
+            _require_a_draw(problem, f"{base.name} has one that is shipped")
             other = shipped_bank(base.fingerprint, "held-out")
             return weighed(shipped, context), _held_out(other, context)
-    plan = replace(draw, context=context)
-    price = plan.price(len(context))
-    if budget is not None and price > budget:
-        raise InputError(
-            f"drawing a bank takes {price:,} model tokens and the budget is {budget:,}: use "
-            "--bank, or fewer samples"
-        )
-    meter = Metered(base) if context else model  # its rollouts read the context themselves
-    return draw_bank(meter, plan, progress=progress), None
+    return _drawn_now(replace(draw, context=context), problem, progress), None
+
+
+def serves(bank: LatentBank, draw: DrawPlan) -> bool:
+    """Whether a bank of the same model begins with what a plan would draw."""
+    origin = bank.origin
+    made = DrawPlan(
+        n_samples=min(draw.n_samples, len(bank)),
+        rollout_length=origin.rollout_length or 0,
+        seed=origin.seed,
+        context=origin.context,
+        unvisited=bank.unvisited,
+    )
+    return draw == made
+
+
+def _drawn_now(plan: DrawPlan, problem: Problem, progress: Progress | None) -> LatentBank:
+    """Rollouts of the model itself, charged to the run and kept where that is asked."""
+    model, base = problem.model, problem.model.base
+    budget, saved = problem.max_model_tokens, problem.request.save_bank
+    out = None if saved is None else checked_path(Path(saved))
+    # rollouts read a context themselves
+    meter = Metered(base, model.spending) if plan.context else model
+    sized, before = is_sized(base, plan), model.queries.total
+    with model.spending.within(budget):
+        if sized:
+            left = None if budget is None else _left_for_bank(problem, plan, budget)
+            bank = draw_within(meter, plan, out, tokens=left, progress=progress)
+        else:
+            price = plan.price(base)
+            require(
+                budget is None or price <= budget,
+                f"drawing a bank takes {price:,} model tokens and the budget is {budget or 0:,}: "
+                "use --bank, or fewer samples",
+            )
+            bank = draw_bank(meter, plan, out, progress=progress)
+    problem.drawn.bank, problem.drawn.tokens = bank, model.queries.total - before
+    if sized:
+        length = bank.origin.rollout_length
+        problem.drawn.settings = f"samples={len(bank)},rollout-length={length}"
+    return bank
+
+
+def _left_for_bank(problem: Problem, plan: DrawPlan, budget: int) -> int:
+    """What a bank of no given size may take: the candidates that are to be verified come first, if
+    they leave anything."""
+    price = tokens_of_value(problem.model, problem.length, problem.horizon, SAMPLED_ROLLOUTS)
+    rest = budget - problem.candidates * price
+    return rest if rest >= least_of(problem.model.base, plan).price(problem.model.base) else budget
+
+
+def _require_a_draw(problem: Problem, why: str) -> None:
+    require_no_saving(problem.request.save_bank, f"{why}: no bank is drawn")
 
 
 def _held_out(bank: LatentBank | None, context: tuple[int, ...]) -> Bank | None:
@@ -170,14 +231,15 @@ def _asked_again(problem: Problem, bank: LatentBank) -> LatentBank:
     """
     if problem.request.allow_mismatch:
         return bank
-    aside = Metered(problem.model.base)
+    spending, budget = problem.model.spending, problem.max_model_tokens
+    before = spending.asked.total
     otherwise = "draw another, or use --allow-mismatch to use it all the same"
-    left = problem.max_model_tokens
-    require_laws(bank.probe, aside, bank.origin.context, otherwise, left)
-    asked = aside.queries
-    problem.model.queries = problem.model.queries.plus(asked)
-    tokens = bank.origin.tokens + asked.forward_tokens
-    return replace(bank, origin=replace(bank.origin, tokens=tokens))
+    with spending.within(budget):
+        aside = Metered(problem.model.base, spending)
+        require_laws(bank.probe, aside, bank.origin.context, otherwise, budget)
+    asked = spending.asked.total - before
+    problem.drawn.tokens += asked
+    return replace(bank, origin=replace(bank.origin, tokens=bank.origin.tokens + asked))
 
 
 def of_bank(problem: Problem) -> tuple[Caution, ...]:
@@ -195,19 +257,29 @@ def of_bank(problem: Problem) -> tuple[Caution, ...]:
 def draw_settings(analytic: bool) -> dict[str, Any]:
     """The settings of a method's specification that say how its bank is drawn."""
     plan = DrawPlan()
-    settings: dict[str, Any] = {"samples": plan.n_samples}
+    settings: dict[str, Any] = {"samples": None}
     if not analytic:
-        settings |= {"rollout-length": plan.rollout_length, "bank-seed": plan.seed}
-        settings |= {"unvisited": plan.unvisited}
+        settings |= {"rollout-length": None, "bank-seed": plan.seed}
+        settings |= {"unvisited": plan.unvisited, "seconds": plan.seconds}
     return settings
 
 
-def draw_plan(given: dict[str, Any]) -> DrawPlan:
-    """Those settings as a plan."""
-    whole = draw_settings(analytic=False) | given
+SIZES = {"n_samples": "samples", "rollout_length": "rollout-length"}
+"""What the sizes of a plan are called among the settings."""
+
+
+def draw_plan(given: dict[str, Any] | None = None) -> DrawPlan:
+    """Those settings as a plan; sizes that are not among them are free."""
+    whole = draw_settings(analytic=False) | (given or {})
+    named: dict[str, Any] = {
+        size: integer(whole[text], text) for size, text in SIZES.items() if whole[text] is not None
+    }
+    seconds = number(whole["seconds"], "seconds")
+    require(seconds > 0, f"seconds {seconds:g}: expected more than 0")
     return DrawPlan(
-        n_samples=integer(whole["samples"], "samples"),
-        rollout_length=integer(whole["rollout-length"], "rollout-length"),
+        **named,
         seed=integer(whole["bank-seed"], "bank-seed"),
         unvisited=str(whole["unvisited"]),
+        free=tuple(size for size in SIZES if size not in named),
+        seconds=seconds,
     )

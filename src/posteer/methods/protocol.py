@@ -25,7 +25,7 @@ from posteer.goals.protocol import Utility
 from posteer.goals.utilities import Goal, expected, open_goal
 from posteer.methods.answers import Answer
 from posteer.models.conditioned import condition
-from posteer.models.meter import Metered
+from posteer.models.meter import Metered, Spending
 from posteer.models.protocol import Can, Model
 from posteer.models.registry import open_model
 from posteer.tokens.conditions import AllowedPrompts, open_allowed
@@ -45,10 +45,12 @@ class Request:
     """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful.
 
     `model`, `utility`, `method`, `bank` and `allowed` are names or objects. The prompt follows the
-    tokens of `context`, which the model has read. `max_model_tokens` bounds what a search may ask
-    of the model, forward and backward together. With `verify` the model itself is asked about so
-    many of the best candidates. `allow_mismatch` admits a bank of another model or context.
-    Networks and ascents run on `device`.
+    tokens of `context`, which the model has read. `max_model_tokens` bounds what a run may ask of
+    the model, forward and backward together: for a bank, for the search, for `verify`, with which
+    the model itself is asked about so many of the best candidates. `allow_mismatch` admits a bank
+    of another model or context. `rank` says whether the prompt is ranked among all: by default it
+    is on an exact model, and elsewhere where that is cheap and the budget has as much left. A bank
+    that is drawn is kept in `save_bank`. Networks and ascents run on `device`.
 
     >>> Request(model="exact:urn", utility="dyck", length=6).horizon
     4
@@ -66,6 +68,8 @@ class Request:
     allowed: Allowed = None
     max_model_tokens: Whole | None = None
     verify: Whole = 0
+    rank: bool | None = None
+    save_bank: str | Path | None = None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -85,6 +89,7 @@ class Request:
             budget = whole_number(self.max_model_tokens, "max_model_tokens")
             require(budget >= 1, f"budget of {budget} model tokens: expected some")
             object.__setattr__(self, "max_model_tokens", budget)
+        require(self.rank in (None, True, False), f"rank {self.rank}: expected yes, no or nothing")
         if self.method is None:
             object.__setattr__(self, "method", "auto")
 
@@ -152,10 +157,21 @@ class Method(Protocol):
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]: ...
 
 
+@dataclass
+class Drawn:
+    """The bank that was drawn for a batch of problems, what that asked of the model just now, and
+    the settings that draw the same again where sizes were chosen by speed."""
+
+    bank: LatentBank | None = None
+    tokens: int = 0
+    settings: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A request with its names opened. All that is said of prompts is said of what follows the
-    model's context. `candidates` is how many prompts the model will be asked about."""
+    model's context. `candidates` is how many prompts the model will be asked about; `drawn` is
+    shared by the problems of a batch, as the meter is."""
 
     request: Request
     model: Metered
@@ -163,6 +179,7 @@ class Problem:
     allowed: AllowedPrompts | None = None
     bank: LatentBank | None = None
     candidates: int = 0
+    drawn: Drawn = field(default_factory=Drawn)
 
     def __post_init__(self) -> None:
         model, length, horizon = self.model, self.length, self.horizon
@@ -246,12 +263,16 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
         "requests of one batch may differ in utility and seed alone",
     )
     opened = open_model(first.model, pick_device(first.device))
-    model = Metered(condition(opened, parse_context(first.context, opened.vocab_size)))
+    budget = first.max_model_tokens
+    spending = Spending(most=None if budget is None else budget * len(requests))
+    context = parse_context(first.context, opened.vocab_size)
+    model = Metered(condition(opened, context), spending)
     allowed = open_allowed(first.allowed, model.vocab_size)
     bank = first.bank
     if bank is not None and not isinstance(bank, LatentBank):
         bank = load_bank(bank)
     goals: dict[Any, Goal] = {}
+    drawn = Drawn()
     for request in requests:
         key = key_of(request.utility)
         if key not in goals:
@@ -264,6 +285,7 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
             allowed,
             bank,
             max(request.verify, verify),
+            drawn,
         )
         for request in requests
     ]

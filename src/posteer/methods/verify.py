@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from posteer.core.limits import ENUMERABLE_CONTINUATIONS
+from posteer.core.limits import SAMPLED_ROLLOUTS
 from posteer.core.progress import phase
-from posteer.evaluation import expected_utility
+from posteer.evaluation import expected_utility, tokens_of_value
 from posteer.methods.answers import Answer, Asked, Verification
 from posteer.methods.protocol import Needs, Problem
-
-SAMPLED_ROLLOUTS = 2000
-"""Continuations of each candidate where there are too many to enumerate."""
 
 
 def verify(problem: Problem, answer: Answer, needs: Needs) -> Answer:
@@ -29,7 +26,7 @@ def verify(problem: Problem, answer: Answer, needs: Needs) -> Answer:
     if len(prompts) < min(most, 2):
         return replace(answer, verified=Verification(Asked.NO_BUDGET))
     before = replace(problem.model.queries)
-    with phase("verify"):
+    with phase("verify"), problem.model.spending.within(_left(problem, answer)):
         judged = expected_utility(
             problem.model,
             problem.goal,
@@ -55,11 +52,17 @@ def verify(problem: Problem, answer: Answer, needs: Needs) -> Answer:
     )
 
 
+def _left(problem: Problem, answer: Answer) -> int | None:
+    """What the budget has left once the search is paid, and the bank if one was drawn for it."""
+    if problem.max_model_tokens is None:
+        return None
+    return problem.max_model_tokens - answer.queries.total - problem.drawn.tokens
+
+
 def _affordable(problem: Problem, answer: Answer, most: int) -> int:
     """Candidates that the rest of the budget pays for, were none of them to share anything."""
-    if problem.max_model_tokens is None:
+    left = _left(problem, answer)
+    if left is None:
         return most
-    price = problem.model.tokens_of(problem.length, problem.horizon)
-    if problem.vocab_size**problem.horizon > ENUMERABLE_CONTINUATIONS:
-        price = problem.length + SAMPLED_ROLLOUTS * (problem.horizon - 1)
-    return max(0, (problem.max_model_tokens - answer.queries.total) // price)
+    model = problem.model
+    return max(0, left) // tokens_of_value(model, problem.length, problem.horizon, SAMPLED_ROLLOUTS)

@@ -40,8 +40,9 @@ class FunctionModel(Model):
 
     `order` is that of the latent kernels one believes it filters. Banks are told apart by the name,
     the weights that `predict` holds, and what it predicts; or by a `fingerprint` that is given, and
-    what it predicts. The meter counts new tokens, as if what was sent before were remembered. Each
-    history is taken to be predicted alike in any batch.
+    what it predicts. The meter counts the histories of one token or more that it is sent, each
+    once: one new position, however long the history. Each history is taken to be predicted alike in
+    any batch. `max_length` is the most tokens a history may have.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class FunctionModel(Model):
         name: str = "function",
         prior: Prior | None = None,
         fingerprint: str | None = None,
+        max_length: int | None = None,
     ) -> None:
         self.predict, self.name, self.prior = predict, name, prior
+        self.max_length = max_length
         self.family = MarkovFamily(ContextSpace(vocab_size, order))
         self.vocab_size = vocab_size
         self.given_fingerprint = fingerprint
@@ -180,8 +183,8 @@ class Adapted(Model):
 
 def from_file(text: str, device: str = "cpu") -> Model:
     """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
-    `vocab_size` and `order` set on it. It is known by its name in the file, wherever that lies and
-    whatever else it says."""
+    `vocab_size` and `order` set on it, and `max_length` where it has one. It is known by its name
+    in the file, wherever that lies and whatever else it says."""
     given = object_from_file(text)
     model = _opened(given, text)
     path, _, attribute = text.rpartition(":")
@@ -199,4 +202,10 @@ def _opened(given: Any, text: str) -> Model:
         callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",
     )
-    return FunctionModel(given, vocab_size=given.vocab_size, order=given.order, name=text)
+    return FunctionModel(
+        given,
+        vocab_size=given.vocab_size,
+        order=given.order,
+        name=text,
+        max_length=getattr(given, "max_length", None),
+    )

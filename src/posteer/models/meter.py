@@ -1,15 +1,21 @@
-"""The meter: methods see a model through it, so none can forget to count what it asks."""
+"""The meter: methods see a model through it, so none can forget to count what it asks.
+
+A model token is one position of one history at which a model is asked for its next-token law: each
+token of a prompt, of its context, and of the continuations that are followed. Positions that a
+model keeps in a cache, or that a function without one is sent again, are not counted again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from posteer.core.errors import require
 from posteer.core.shapes import Bool, Float, Int
 from posteer.families.protocol import Prior
 from posteer.models.protocol import Model
@@ -40,15 +46,53 @@ class QueryCount:
         )
 
 
+@dataclass
+class Spending:
+    """What the meters of a run have asked together, and the most they may: None if anything."""
+
+    asked: QueryCount = field(default_factory=QueryCount)
+    most: int | None = None
+
+    @property
+    def left(self) -> int | None:
+        return None if self.most is None else self.most - self.asked.total
+
+    def charge(self, forward: int, backward: int = 0) -> None:
+        """Count a pass that is about to be made; one that is not paid for is not made."""
+        price, left = forward + backward, self.left
+        require(
+            left is None or price <= left,
+            f"{price:,} more model tokens are asked for and the budget has {left} left",
+        )
+        self.asked.forward_tokens += forward
+        self.asked.backward_tokens += backward
+
+    @contextmanager
+    def within(self, tokens: int | None) -> Iterator[None]:
+        """No more than so many tokens inside, nor than there were left."""
+        before = self.most
+        if tokens is not None:
+            here = self.asked.total + tokens
+            self.most = here if before is None else min(here, before)
+        try:
+            yield
+        finally:
+            self.most = before
+
+
 class Metered(Model):
     """A model that counts its queries; in all else the model it meters."""
 
-    def __init__(self, model: Model) -> None:
-        self.inner = model
+    def __init__(self, model: Model, spending: Spending | None = None) -> None:
+        self.inner, self.spending = model, spending or Spending()
         self.name, self.vocab_size = model.name, model.vocab_size
         self.family, self.max_length = model.family, model.max_length
         self.can, self.context, self.probed = model.can, model.context, model.probed
-        self.queries = QueryCount()
+
+    @property
+    def queries(self) -> QueryCount:
+        """All that was asked so far."""
+        return self.spending.asked
 
     @property
     def fingerprint(self) -> str:
@@ -99,26 +143,26 @@ class Metered(Model):
         return self.context_tokens + length + tree_size(self.vocab_size, horizon)
 
     def start(self, batch: int, capacity: int = 16) -> Any:
-        self.queries.forward_tokens += batch * self.context_tokens
+        self.spending.charge(batch * self.context_tokens)
         return self.inner.start(batch, capacity)
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
-        self.queries.forward_tokens += tokens.numel()
+        self.spending.charge(tokens.numel())
         return self.inner.advance(state, tokens)
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        self.queries.forward_tokens += tokens.numel() + len(tokens) * self.context_tokens
+        self.spending.charge(tokens.numel() + len(tokens) * self.context_tokens)
         return self.inner.log_predictive(tokens)
 
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
     ) -> Float[Tensor, "B Y"]:
-        self.queries.forward_tokens += len(prompts) * self.tokens_of(prompts.shape[1], horizon)
+        self.spending.charge(len(prompts) * self.tokens_of(prompts.shape[1], horizon))
         return self.inner.continuation_log_probs(prompts, horizon)
 
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         read = prompt_tree_size(prompts, self.vocab_size, horizon)
-        self.queries.forward_tokens += self.context_tokens + read
+        self.spending.charge(self.context_tokens + read)
         return self.inner.shared_log_probs(prompts, horizon)
 
     def continuation_log_probs_of_rows(
@@ -136,8 +180,7 @@ class Metered(Model):
 
     def _charge_both_ways(self, prompts: Tensor, horizon: int) -> None:
         spent = len(prompts) * self.tokens_of(prompts.shape[1], horizon)
-        self.queries.forward_tokens += spent
-        self.queries.backward_tokens += spent
+        self.spending.charge(spent, spent)
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -145,5 +188,5 @@ class Metered(Model):
         try:
             yield
         except RuntimeError:
-            self.queries = before
+            self.spending.asked = before
             raise

@@ -29,7 +29,7 @@ LEAST = {"run", "status", "model", "utility", "method", "seed", "expected_utilit
 def row_of(record: Record) -> Row:
     """A record without its history, flat; what a failed run does not have is None."""
     result = record["result"] or {}
-    prompt, row = result.get("prompt"), flat(result)
+    prompt, best, row = result.get("prompt"), result.get("best_prompt"), flat(result)
     return {
         "run": name_of(record["configuration"]),
         "status": record["status"],
@@ -37,6 +37,7 @@ def row_of(record: Record) -> Row:
         **record["configuration"],
         "prompt": None if prompt is None else _text(prompt),
         **{figure: row.get(figure) for figure in FIGURES},
+        "best_prompt": None if best is None else _text(best),
         **{name: row.get(f"cost_{name}") for name in COSTS},
         "seconds": sum(record["seconds"].values()),
         **{key: record["provenance"].get(key) for key in ("posteer", "revision", "device")},

@@ -13,11 +13,12 @@ from typing import Any
 
 from posteer.banks import DrawPlan, load_bank
 from posteer.banks.probes import behaviour, require_laws
-from posteer.banks.shipped import shipped_path
+from posteer.banks.shipped import shipped_bank, shipped_path
 from posteer.core.errors import require
 from posteer.core.files import sha256
 from posteer.families.protocol import Fittable
 from posteer.goals.utilities import open_goal
+from posteer.methods.latent_source import serves
 from posteer.methods.protocol import LatentsFrom, Needs, Request
 from posteer.methods.registry import open_method
 from posteer.models import Model, open_model
@@ -58,6 +59,7 @@ class RunConfig:
             seed=self.seed,
             bank=bank,
             max_model_tokens=self.max_model_tokens,
+            rank=True,
             device=device,
         )
 
@@ -171,7 +173,8 @@ def _bank_of(model: Model, needs: Needs, own: Path | None) -> Path | None:
         )
         require_laws(bank.probe, model, (), f"draw {own} again")
         return own
-    return shipped_path(model.fingerprint) if plan == DrawPlan() else None
+    shipped = shipped_bank(model.fingerprint)
+    return shipped_path(model.fingerprint) if shipped and serves(shipped, plan) else None
 
 
 def batches(runs: Iterable[RunConfig], size: int) -> list[Batch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from posteer.core.errors import Interrupted
 from posteer.methods.answers import (
     Asked,
     Because,
@@ -101,4 +102,17 @@ def certificate_text(found: Certificate) -> str:
     return (
         f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
         f"standard error {found.standard_error:.4f}"
+    )
+
+
+def interrupted_text(stop: Interrupted) -> str:
+    """What is kept of a draw that was interrupted, and how to go on."""
+    if stop.where is None:
+        return (
+            "interrupted: no rollout is kept; with a file for the bank (elicit --save-bank, sample "
+            "--out) the same command would go on"
+        )
+    return (
+        f"interrupted: {stop.done:,} of at most {stop.wanted:,} rollouts are kept in "
+        f"{stop.where}; the same command goes on from there"
     )

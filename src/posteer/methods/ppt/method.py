@@ -40,7 +40,7 @@ class PosteriorPrefixTuning:
 
     analytic: bool
     exact_means: bool
-    draw: DrawPlan = field(default_factory=DrawPlan)
+    draw: DrawPlan = field(default_factory=draw_plan)
     ascent: AscentSettings = field(default_factory=AscentSettings)
     tilt: Tilt = "linear"
     candidate_score: CandidateScore = "own-context"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,10 +13,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
+from posteer.banks.drawn import LatentBank
 from posteer.core.device import pick_device
 from posteer.core.progress import Progress as Report
 from posteer.methods.cautions import MOST_PARETO_K, Doubt, weighs
@@ -33,38 +42,60 @@ from posteer.views.sentences import (
 )
 
 PATIENCE_SECONDS = 1.0
+SECONDS_BETWEEN_LINES = 30.0
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @contextmanager
 def delayed_progress() -> Iterator[Report]:
-    """A progress bar on standard error that appears once work has taken longer than a second."""
-    started = time.monotonic()
+    """A progress bar on standard error once work has taken longer than a second, however long its
+    first step takes; where that is no terminal, a line now and then."""
+    screen = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} at most"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=screen,
         transient=True,
     )
-    tasks: dict[str, object] = {}
+    tasks: dict[str, TaskID] = {}
+    first = told = time.monotonic()
+    shown, lock = False, threading.Lock()
+
+    def show() -> None:
+        nonlocal shown
+        with lock:
+            if not shown:
+                shown = True
+                bar.start()
+
+    timer = threading.Timer(min(PATIENCE_SECONDS, threading.TIMEOUT_MAX), show)
+    timer.daemon = True
 
     def report(what: str, done: int, at_most: int) -> None:
-        if time.monotonic() - started < PATIENCE_SECONDS:
-            return
-        if not bar.live.is_started:
-            bar.start()
+        nonlocal told
+        now = time.monotonic()
+        if not tasks:
+            timer.start()
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
-        bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+        bar.update(tasks[what], completed=done, total=at_most)
+        if now - first >= PATIENCE_SECONDS:
+            show()
+        if not screen.is_terminal and now - told > SECONDS_BETWEEN_LINES:
+            told = now
+            screen.print(f"{what}: {done:,} of at most {at_most:,}")
 
     try:
         yield report
     finally:
+        if tasks:
+            timer.cancel()
+            timer.join()
         if bar.live.is_started:
-            bar.stop()
+            bar.live.stop()  # the bar's own would leave an empty line in a file
 
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:
@@ -105,6 +136,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     other = doubt_text(found.judged.warnings, Doubt.BANK_MISMATCH_ALLOWED)
     if other:
         rows.add_row("bank", Text(other, style="red"))
+    if found.bank is not None:
+        rows.add_row("bank", _bank_text(found.bank, found.drawn.settings))
     rows.add_row("model queries", _cost_text(found.cost))
     rows.add_row("time", f"{found.seconds:.2f} s")
     title = f"{asked.utility} from {asked.model} · {asked.method} · horizon {asked.horizon}"
@@ -141,6 +174,8 @@ def _rows_of_prompt(
     rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
     rows.add_row("optimum", _optimum_text(judged, which))
+    if judged.best_prompt not in (None, prompt):
+        rows.add_row("best prompt", show_prompt(judged.best_prompt, asked.vocab_size))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
@@ -169,13 +204,15 @@ def _utility_text(result: Judged) -> str:
 
 
 def _optimum_text(judged: Judged, which: str) -> str:
-    if judged.optimum is None and not judged.exact:
+    if judged.optimum is not None:
+        gap = judged.optimum - judged.expected_utility
+        missed = f", missed by {_figure(gap)}" if judged.rank != 1 else ""
+        return f"{_figure(judged.optimum)} over {which}{missed}"
+    if not judged.exact:
         return "unknown: J is sampled"
-    if judged.optimum is None:
-        return "unknown: too many prompts to enumerate"
-    gap = judged.optimum - judged.expected_utility
-    missed = f", missed by {_figure(gap)}" if judged.rank != 1 else ""
-    return f"{_figure(judged.optimum)} over {which}{missed}"
+    if judged.unasked is not None:
+        return f"not looked for: {which} take {judged.unasked:,} model tokens (--rank)"
+    return "unknown: too many prompts to enumerate"
 
 
 def _figure(value: float) -> str:
@@ -205,7 +242,13 @@ def _k_text(value: float, used: bool) -> str:
 
 def _cost_text(cost: dict[str, int]) -> str:
     asked = f"{cost['forward_tokens']:,} forward, {cost['backward_tokens']:,} backward tokens"
-    return asked + (f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else "")
+    bank = f"; bank {cost['bank_tokens']:,}" if cost["bank_tokens"] else ""
+    return f"{asked}{bank}; judging {cost['judging_tokens']:,}"
+
+
+def _bank_text(bank: LatentBank, settings: str | None) -> str:
+    drawn = f"{len(bank):,} rollouts of {bank.origin.rollout_length:,} tokens, drawn for this"
+    return drawn if settings is None else f"{drawn}, sizes by speed: {settings} draws the same"
 
 
 @contextmanager

@@ -1,0 +1,178 @@
+"""Banks of models whose speed is not known: as large as time, tokens and the model's length allow.
+
+The first block of rollouts is the measurement, and part of the bank. Sizes come from a ladder, so
+what was chosen is a round number that can be named: the same sizes draw the same bank again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from posteer.banks.drawn import LatentBank, load_bank
+from posteer.banks.parts import Parts
+from posteer.banks.rollouts import (
+    BLOCK,
+    DrawPlan,
+    draw_missing,
+    kept_bank,
+    key_of,
+    roll_out,
+    told_if_interrupted,
+)
+from posteer.core import InputError, Progress, require
+from posteer.families.protocol import Fittable
+from posteer.models.meter import Metered
+from posteer.models.protocol import Can, Model
+
+SHORTEST_ROLLOUT = 64
+"""Tokens a rollout must have to tell latents apart."""
+
+ENOUGH_ROLLOUTS = 1024
+"""Rollouts get longer while there is time for so many of them."""
+
+Clock = Callable[[], float]
+
+
+def is_sized(model: Model, plan: DrawPlan) -> bool:
+    """Whether sizes that nobody named are found out: exact Bayes and our own networks are quick
+    enough for the paper's."""
+    return bool(plan.free) and not (Can.EXACT | Can.NARROW) & model.can
+
+
+def most_of(model: Model, plan: DrawPlan) -> DrawPlan:
+    """The plan with rollouts as long as the model can read, where their length is free."""
+    if model.max_length is None or "rollout_length" not in plan.free:
+        return plan
+    room = model.max_length + 1 - len(plan.context)
+    return replace(plan, rollout_length=max(1, min(plan.rollout_length, room)))
+
+
+def least_of(model: Model, plan: DrawPlan, n_samples: int = BLOCK) -> DrawPlan:
+    """The smallest bank that is drawn for a plan with free sizes, or one of so many latents."""
+    most = most_of(model, plan)
+    fewest = min(n_samples, plan.n_samples) if "n_samples" in plan.free else plan.n_samples
+    return replace(most, n_samples=fewest, rollout_length=_lengths(most)[0])
+
+
+def draw_within(
+    model: Metered,
+    plan: DrawPlan,
+    out: Path | None = None,
+    *,
+    tokens: int | None = None,
+    progress: Progress | None = None,
+    clock: Clock = time.perf_counter,
+) -> LatentBank:
+    """A bank of the sizes that `plan.seconds` and so many model tokens allow.
+
+    With `out`, what is drawn is kept beside it: the same call goes on after an interruption, with
+    what is left of the time, and returns the bank if it is there already.
+    """
+    whole = most_of(model, plan)
+    family = whole.check(model)
+    least = least_of(model, plan)
+    require(
+        tokens is None or least.price(model) <= tokens,
+        f"drawing a bank takes {least.price(model):,} model tokens and the budget is "
+        f"{tokens or 0:,}: use --bank, or fewer samples",
+    )
+    if out is not None and out.exists():
+        return _found(model, whole, out)
+    key = key_of(model.fingerprint, replace(whole, n_samples=0, rollout_length=0))
+    with Parts(out, key) as parts, told_if_interrupted(parts, whole):
+        pace = _Pace(model, whole, parts, tokens, clock)
+        if not parts.held:
+            pace.draw_first_block(family, progress)
+        plan = replace(whole, rollout_length=parts.length or whole.rollout_length)
+        while (wanted := pace.next_size(plan)) is not None:
+            plan = replace(plan, n_samples=wanted)
+            draw_missing(model, plan, family, parts, None, progress, clock)
+        return kept_bank(model, replace(plan, n_samples=parts.n_held), family, parts, out)
+
+
+@dataclass
+class _Pace:
+    """How fast a draw goes, and how far it may go on."""
+
+    model: Metered
+    whole: DrawPlan
+    parts: Parts
+    tokens: int | None
+    clock: Clock
+    times: dict[int, float] = field(default_factory=dict)
+
+    def draw_first_block(self, family: Fittable, progress: Progress | None) -> None:
+        """Rollouts of one block, longer while there is time for enough as long."""
+        count, whole = min(BLOCK, self.whole.n_samples), self.whole
+        before, started = self.model.queries.forward_tokens, self.clock()
+
+        def report(done: int) -> None:
+            if progress is not None:
+                progress("measuring speed", done, whole.rollout_length)
+
+        def go_on(done: int) -> bool:
+            self.times[done] = self.clock() - started
+            if done not in _lengths(whole) or self._may_double(done):
+                return True
+            self.parts.length = done
+            return False
+
+        report(0)
+        self.parts.length = whole.rollout_length
+        rollouts = roll_out(self.model, whole, family, 0, count, report, go_on)
+        spent = self.model.queries.forward_tokens - before
+        self.parts.keep(0, count, rollouts, self.clock() - started, spent)
+
+    def _may_double(self, done: int) -> bool:
+        """Whether enough rollouts of the next length fit into time and tokens."""
+        longer = next(length for length in _lengths(self.whole) if length > done)
+        all_of_them = self.whole.n_samples
+        enough = (
+            min(ENOUGH_ROLLOUTS, all_of_them) if "n_samples" in self.whole.free else all_of_them
+        )
+        growth = min(max(self.times[done] / max(self.times[done // 2], 1e-9), 2.0), 4.0)
+        seconds = self.times[done] * growth * enough / BLOCK
+        price = replace(self.whole, n_samples=enough, rollout_length=longer).price(self.model)
+        return seconds <= self.whole.seconds and (self.tokens is None or price <= self.tokens)
+
+    def next_size(self, plan: DrawPlan) -> int | None:
+        """The next number of rollouts that time and tokens allow; None if there is none."""
+        held = self.parts.held
+        have = self.parts.n_held
+        larger = [size for size in _sizes(self.whole) if size > have]
+        if not larger:
+            return None
+        (_, count), (_, seconds, _) = max(held.items())
+        spent = sum(part[1] for part in held.values())
+        predicted = spent + (larger[0] - have) * seconds / count
+        price = replace(plan, n_samples=larger[0]).price(self.model)
+        in_time = "n_samples" not in self.whole.free or predicted <= self.whole.seconds
+        return larger[0] if in_time and (self.tokens is None or price <= self.tokens) else None
+
+
+def _lengths(plan: DrawPlan) -> list[int]:
+    """Lengths that rollouts may have, the shortest first."""
+    if "rollout_length" not in plan.free:
+        return [plan.rollout_length]
+    halves = (plan.rollout_length >> times for times in range(plan.rollout_length.bit_length()))
+    return sorted({plan.rollout_length, *(n for n in halves if n >= SHORTEST_ROLLOUT)})
+
+
+def _sizes(plan: DrawPlan) -> list[int]:
+    """Numbers of rollouts that a bank may have, the fewest first."""
+    if "n_samples" not in plan.free:
+        return [plan.n_samples]
+    doubled = (BLOCK << times for times in range(plan.n_samples.bit_length()))
+    return sorted({plan.n_samples, *(n for n in doubled if n < plan.n_samples)})
+
+
+def _found(model: Metered, plan: DrawPlan, out: Path) -> LatentBank:
+    """A finished bank of any size that this plan may have drawn."""
+    bank = load_bank(out)
+    made = (bank.origin.fingerprint, bank.origin.seed, bank.origin.context, bank.unvisited)
+    if made != (model.fingerprint, plan.seed, plan.context, plan.unvisited):
+        raise InputError(f"{out} holds another draw: choose another name, or remove it")
+    return bank

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from posteer.core import Progress, phase, require, timed
+from posteer.core.userfiles import leaving
 from posteer.evaluation import Evaluation, PromptLandscape, expected_utilities, landscapes
 from posteer.methods.answers import Answer
 from posteer.methods.needs import require_needs
@@ -114,7 +115,7 @@ def elicit_batch(
     name = _name_of(requests[0])
     for problem in problems:
         require_needs(method.needs, problem, name)
-    with timed() as phases:
+    with timed() as phases, leaving(problems[0].model.name):
         started = time.perf_counter()
         answers = method.solve(problems, progress)
         answers = [

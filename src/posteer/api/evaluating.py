@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from posteer.api.eliciting import judged_among
+from posteer.core.limits import MOST_HORIZON, MOST_TOKENS
 from posteer.core.progress import Progress
+from posteer.core.spec import within
+from posteer.core.userfiles import leaving
 from posteer.evaluation import expected_utility, landscape
 from posteer.goals.utilities import open_goal
 from posteer.models.conditioned import condition
@@ -20,12 +21,12 @@ from posteer.tokens.prompts import parse_context, parse_prompt
 def evaluate(
     model: Any,
     utility: Any,
-    prompt: str | Sequence[int],
+    prompt: str | Sequence[int] | Any,
     *,
-    horizon: int = 4,
-    seed: int = 0,
-    context: str | Sequence[int] = (),
-    device: str = "cpu",
+    horizon: int | Any = 4,
+    seed: int | Any = 0,
+    context: str | Sequence[int] | Any = (),
+    device: str | Any = "auto",
     progress: Progress | None = None,
 ) -> Judgement:
     """Evaluate a prompt given as text (`010101`) or as tokens, after the tokens of `context`.
@@ -33,14 +34,17 @@ def evaluate(
     >>> evaluate("exact:urn", "dyck", "010101").rank
     1
     """
+    horizon = within(horizon, "horizon", 1, MOST_HORIZON)
     opened = open_model(model, device)
     vocab_size = opened.vocab_size
     observed = parse_context(context, vocab_size)
     opened = condition(opened, observed)
     goal = open_goal(utility, opened)
-    tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
-    judged = expected_utility(opened, goal, tokens[None], horizon, seed=seed)
-    among = landscape(opened, goal, len(tokens), horizon, progress)
+    tokens = parse_prompt(prompt, vocab_size)
+    within(len(tokens), "length of the prompt", 1, MOST_TOKENS)
+    with leaving(opened.name):
+        judged = expected_utility(opened, goal, tokens[None], horizon, seed=seed)
+        among = landscape(opened, goal, len(tokens), horizon, progress)
     return Judgement(
         model=opened.name,
         utility=goal.name,

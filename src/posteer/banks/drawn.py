@@ -20,6 +20,7 @@ from torch import Tensor
 from posteer.core import Float, InputError, Int, require
 from posteer.core.files import write_atomically
 from posteer.core.randomness import numpy_stream
+from posteer.core.spec import shown
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
@@ -200,6 +201,15 @@ def load_bank(path: str | Path) -> LatentBank:
         raise InputError(f"{path} is not a whole bank: {error}") from error
     require(len(bank) >= 2, f"{path}: {len(bank)} latents, expected at least 2")
     return bank
+
+
+def open_bank(given: LatentBank | str | Path | Any) -> LatentBank:
+    """A bank as it is, or from its file."""
+    if isinstance(given, LatentBank):
+        return given
+    named = isinstance(given, str | Path) and bool(str(given)) and "\0" not in str(given)
+    require(named, f"bank {shown(repr(given))}: expected a bank, or the name of its file")
+    return load_bank(given)
 
 
 def draw_analytic(

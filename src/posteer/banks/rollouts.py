@@ -26,8 +26,9 @@ from posteer.banks.drawn import LatentBank, Origin, load_bank
 from posteer.banks.parts import Parts, Rollouts
 from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory
-from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.limits import MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.spec import within
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
@@ -35,6 +36,9 @@ from posteer.models.protocol import Can, Model
 BLOCK = 64
 """Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
 the batch is always run on CPU."""
+
+MOST_NUMBERS = 2**27
+"""Probabilities of a whole bank: a gibibyte."""
 
 MOST_AT_ONCE = 2**16
 STEPS_OF_UNIFORMS = 128
@@ -63,6 +67,18 @@ class DrawPlan:
         if not isinstance(family, Fittable):
             raise InputError(f"{model.name} does not say how latents are read off its rollouts")
         require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
+        size = vocab ** (model.order + 1)
+        require(
+            self.n_samples * size <= MOST_NUMBERS,
+            f"{self.n_samples} latents of {size} probabilities each: expected at most "
+            f"{MOST_NUMBERS // size}",
+        )
+        within(self.rollout_length, "rollouts of", 1, MOST_TOKENS)
+        require(
+            not self.keep_tokens or self.n_samples * self.rollout_length <= 2 * MOST_NUMBERS,
+            f"{self.n_samples} rollouts of {self.rollout_length} tokens are too many to keep: "
+            f"expected at most {2 * MOST_NUMBERS} tokens",
+        )
         require(
             self.rollout_length > model.order,
             f"rollouts of {self.rollout_length} tokens: expected more than the order {model.order}",

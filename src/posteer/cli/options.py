@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
+
+from posteer.core.errors import require
+from posteer.core.spec import shown
+
+
+def _whole(_kind: Any, tokens: Sequence[Token]) -> int:
+    """Digits alone: nothing is rounded."""
+    text = tokens[0].value.strip()
+    whole = re.fullmatch(r"[+-]?[0-9]{1,40}", text) is not None
+    require(whole, f"'{shown(text)}': expected a whole number of at most 40 digits")
+    return int(text)
+
+
+def _path(_kind: Any, tokens: Sequence[Token]) -> Path:
+    """What a file can be called."""
+    text = tokens[0].value
+    require(bool(text) and "\0" not in text, f"'{shown(text)}': no file can be called so")
+    return Path(text)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+WholeOrNone = Annotated[int | None, Parameter(converter=_whole)]
+File = Annotated[Path, Parameter(converter=_path)]
+FileOrNone = Annotated[Path | None, Parameter(converter=_path)]
+"""Figures and names from a command line, as they are or refused."""
 
 Model = Annotated[
     str,
@@ -27,7 +55,7 @@ Context = Annotated[
     str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
 ]
 Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
-Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
+Horizon = Annotated[Whole, Parameter(help="Length of the continuations that are judged.")]
 AsJson = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object for machines.")
 ]
@@ -41,7 +69,7 @@ class Asked:
 
     model: Model = "exact:urn"
     utility: UtilityName = "dyck"
-    length: Annotated[int, Parameter(help="Length of the prompt to find.")] = 6
+    length: Annotated[Whole, Parameter(help="Length of the prompt to find.")] = 6
     horizon: Horizon = 4
     context: Context = ""
     allowed: Annotated[
@@ -51,7 +79,7 @@ class Asked:
         ),
     ] = None
     max_model_tokens: Annotated[
-        int | None, Parameter(help="Most model tokens a run may spend, forward and backward.")
+        WholeOrNone, Parameter(help="Most model tokens a run may spend, forward and backward.")
     ] = None
     device: Device = "auto"
 
@@ -81,7 +109,7 @@ class AskedOnce(Asked):
         ),
     ] = "auto"
     seed: Annotated[
-        int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
+        Whole, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
     ] = 0
     bank: Annotated[
         str | None, Parameter(help="Latents from `posteer sample`, for classes, ppt and ppt-rb.")
@@ -90,7 +118,7 @@ class AskedOnce(Asked):
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
     ] = False
     verify: Annotated[
-        int, Parameter(help="Ask the model itself about so many of the best candidates.")
+        Whole, Parameter(help="Ask the model itself about so many of the best candidates.")
     ] = 0
 
 
@@ -99,10 +127,10 @@ class AskedOnce(Asked):
 class Shape:
     """The shape of a network, where it differs from the preset's."""
 
-    layers: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    feedforward: int | None = None
+    layers: WholeOrNone = None
+    width: WholeOrNone = None
+    heads: WholeOrNone = None
+    feedforward: WholeOrNone = None
     positions: Annotated[str | None, Parameter(help="none or learned.")] = None
 
 
@@ -111,14 +139,14 @@ class Shape:
 class Schedule:
     """How it is trained, where that differs."""
 
-    batch: int | None = None
-    length: int | None = None
-    steps: int | None = None
-    warmup: int | None = None
+    batch: WholeOrNone = None
+    length: WholeOrNone = None
+    steps: WholeOrNone = None
+    warmup: WholeOrNone = None
     peak_rate: float | None = None
     final_rate: float | None = None
-    accumulate: int | None = None
-    seed: int | None = None
+    accumulate: WholeOrNone = None
+    seed: WholeOrNone = None
 
 
 def print_json(value: Any) -> None:

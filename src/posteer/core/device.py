@@ -9,9 +9,12 @@ import torch
 from posteer.core.errors import require
 
 
-def pick_device(device: str) -> str:
+def pick_device(device: str | torch.device) -> str:
     """`auto` is the GPU where there is one."""
     found = torch.cuda.is_available()
+    known = isinstance(device, str | torch.device)
+    require(known, f"device {device!r}: expected auto, cpu or cuda")
+    device = str(device)
     if device == "auto":
         return "cuda" if found else "cpu"
     known = re.fullmatch(r"cpu|cuda(:\d+)?", device) is not None

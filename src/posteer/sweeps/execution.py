@@ -20,6 +20,7 @@ from posteer.core.device import pick_device
 from posteer.core.errors import InputError, require
 from posteer.sweeps.configuration import SweepConfig, read_config
 from posteer.sweeps.executors import EXECUTORS, Work
+from posteer.sweeps.forecast import require_possible
 from posteer.sweeps.presets import preset
 from posteer.sweeps.runner import Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
@@ -65,6 +66,8 @@ def run_sweep(
     device, report = pick_device(device), report or Report()
     size, execute = size_of_batches(batch_size, device), EXECUTORS[executor]
     expansion = expand(config)
+    held = RunStore(out).names()
+    require_possible(run for run in expansion.runs if run.name not in held)
     store = RunStore.create(out, config, size, extend=extend, any_size=batch_size is None)
     for text in [*store.recover(), *store.set_damaged_aside()]:
         report.warn(text)

@@ -37,15 +37,16 @@ BARS = "▁▂▃▄▅▆▇█"
 @contextmanager
 def delayed_progress() -> Iterator[Report]:
     """A progress bar on standard error that appears once work has taken longer than a second."""
-    started = time.monotonic()
+    started, screen = time.monotonic(), Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total} at most"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=screen,
         transient=True,
+        disable=not screen.is_terminal,  # a log is for what ended, in one line
     )
     tasks: dict[str, object] = {}
 
@@ -180,8 +181,10 @@ def _departure(found: Elicitation) -> str:
     if error is None or snapped is not None or not found.judged.exact:
         return ""
     off = abs(found.judged.expected_utility - (found.answer.surrogate or 0.0))
-    if not off > 5 * error:
-        return ""
+    if not off > 5 * error or off < 1e-9 * max(1.0, abs(found.judged.expected_utility)):
+        return ""  # the rest is rounding
+    if error == 0:
+        return f"\n[red]{off:.4g} off: the model is no such Bayes filter[/red]"
     return f"\n[red]{off / error:.0f} standard errors off: the model is no such Bayes filter[/red]"
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from posteer.core import Progress, phase, require, timed
+from posteer.core.spec import shown
 from posteer.core.userfiles import leaving
 from posteer.evaluation import Evaluation, PromptLandscape, expected_utilities, landscapes
 from posteer.methods.answers import Answer
@@ -79,9 +80,9 @@ def elicit(
 @takes_a_request("utility", "seed")
 def elicit_many(
     model: Any,
-    utilities: Sequence[Any],
+    utilities: Sequence[Any] | Any,
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | Any = (0,),
     progress: Progress | None = None,
     **asked: Any,
 ) -> list[Elicitation]:
@@ -91,6 +92,9 @@ def elicit_many(
     >>> [(run.utility, run.seed) for run in runs]
     [('dyck', 0), ('dyck', 1), ('frequency(0.5)', 0), ('frequency(0.5)', 1)]
     """
+    for given, what in ((utilities, "utilities"), (seeds, "seeds")):
+        several = isinstance(given, Sequence | range) and not isinstance(given, str)
+        require(several, f"{what} {shown(given)}: expected a list of them")
     requests = [
         Request(model=model, utility=utility, seed=seed, **asked)
         for utility in utilities

@@ -18,9 +18,8 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from posteer.core import Float, InputError, Int, require
-from posteer.core.files import write_atomically
+from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
-from posteer.core.spec import shown
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
@@ -169,14 +168,14 @@ def _digest(tensors: dict[str, Tensor], facts: str) -> str:
     return digest.hexdigest()
 
 
-def load_bank(path: str | Path) -> LatentBank:
+def load_bank(path: str | Path | Any) -> LatentBank:
     """A bank from its file, verified; one that was cut short, altered or is none is refused.
 
     >>> from posteer.banks.shipped import FOLDER
     >>> len(load_bank(FOLDER / "urn.tuning.safetensors"))
     5000
     """
-    path = Path(path)
+    path = path_of(path, "bank")
     tensors, facts = unpack(path)
     try:
         origin = dict(facts["origin"])
@@ -207,8 +206,6 @@ def open_bank(given: LatentBank | str | Path | Any) -> LatentBank:
     """A bank as it is, or from its file."""
     if isinstance(given, LatentBank):
         return given
-    named = isinstance(given, str | Path) and bool(str(given)) and "\0" not in str(given)
-    require(named, f"bank {shown(repr(given))}: expected a bank, or the name of its file")
     return load_bank(given)
 
 

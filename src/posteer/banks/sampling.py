@@ -10,9 +10,11 @@ from posteer.banks.drawn import LatentBank
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, require
+from posteer.core.files import path_of
 from posteer.core.limits import MOST_LATENTS, MOST_SEED, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.spec import within
 from posteer.core.userfiles import leaving
+from posteer.models.conditioned import condition
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
@@ -58,9 +60,8 @@ def sample(
         shipped = shipped_bank(opened.fingerprint)
         if shipped is not None:
             return shipped
-    named = out is None or (isinstance(out, str | Path) and bool(str(out)) and "\0" not in str(out))
-    require(named, f"out {out!r}: expected the name of a file")
-    where = None if out is None else Path(out)
+    condition(opened, plan.context)  # refuses what the model cannot have read
+    where = None if out is None else path_of(out, "out")
     require(
         where is None or not where.is_dir(), f"{where} is a folder: expected a file for the bank"
     )

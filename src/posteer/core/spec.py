@@ -50,7 +50,10 @@ class Spec:
 
 def shown(text: object) -> str:
     """A text as a refusal repeats it: cut where it is long, on one line."""
-    whole = str(text)
+    try:
+        whole = str(text)
+    except (ValueError, RecursionError):  # thousands of digits, thousands of brackets
+        return f"(a {type(text).__name__} that is too long to show)"
     return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}... ({len(whole)} characters)"
 
 
@@ -79,12 +82,13 @@ def _too_many(n: int, positional: tuple[str, ...], settings: dict[str, Any]) -> 
     return f"{given}: expected {most}"
 
 
-def parse_spec(text: str) -> Spec:
+def parse_spec(text: str | Any) -> Spec:
     """Parse `name` or `name(...)`.
 
     >>> parse_spec("markov(vocab=3, order=2, concentration=0.5)").keywords
     {'vocab': 3, 'order': 2, 'concentration': 0.5}
     """
+    require(isinstance(text, str), f"{shown(text)}: expected a name such as dyck or urn")
     require(len(text) <= _LONGEST, f"'{shown(text)}': too long, expected at most 2**20 characters")
     text = text.strip()
     name, bracket, rest = text.partition("(")

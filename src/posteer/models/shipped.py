@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from posteer.core.device import pick_device
-from posteer.core.errors import InputError
+from posteer.core.errors import InputError, require
 from posteer.core.spec import meant, shown
 from posteer.families.registry import PRIORS
 from posteer.models.transformer.checkpoint import load_model, read_manifest
@@ -24,12 +24,13 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(ZOO.glob("*/manifest.json"))}
 
 
-def load(name: str, device: Any = "auto") -> TransformerModel:
+def load(name: str | Any, device: Any = "auto") -> TransformerModel:
     """A shipped model by name, or one from a folder.
 
     >>> load("beta-bernoulli").vocab_size
     2
     """
+    require(isinstance(name, str), f"model {shown(name)}: expected a name or a folder")
     shipped, device = shipped_models(), pick_device(device)
     if name in shipped:
         return load_model(shipped[name], name).to(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -48,22 +56,34 @@ def delayed_progress() -> Iterator[Report]:
         transient=True,
         disable=not screen.is_terminal,  # a log is for what ended, in one line
     )
-    tasks: dict[str, object] = {}
+    tasks: dict[str, TaskID] = {}
+    shown, lock = threading.Event(), threading.Lock()
+
+    def show() -> None:
+        with lock:
+            if tasks and not shown.is_set():
+                shown.set()
+                bar.start()
 
     def report(what: str, done: int, at_most: int) -> None:
-        if time.monotonic() - started < PATIENCE_SECONDS:
-            return
-        if not bar.live.is_started:
-            bar.start()
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
-        bar.update(tasks[what], completed=done)  # type: ignore[arg-type]
+        bar.update(tasks[what], completed=done)
+        if time.monotonic() - started >= PATIENCE_SECONDS:
+            show()
 
+    # what was reported early and then takes long is shown all the same
+    late = threading.Timer(min(PATIENCE_SECONDS, threading.TIMEOUT_MAX), show)
+    late.daemon = True
+    late.start()
     try:
         yield report
     finally:
-        if bar.live.is_started:
-            bar.stop()
+        late.cancel()
+        with lock:
+            if bar.live.is_started:
+                bar.stop()
+            shown.set()
 
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:

@@ -28,7 +28,7 @@ from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.limits import MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.spec import within
+from posteer.core.spec import shown, within
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
@@ -72,6 +72,11 @@ class DrawPlan:
             self.n_samples * size <= MOST_NUMBERS,
             f"{self.n_samples} latents of {size} probabilities each: expected at most "
             f"{MOST_NUMBERS // size}",
+        )
+        known = getattr(family, "treatments", (self.unvisited,))  # a family may say what it takes
+        require(
+            self.unvisited in known,
+            f"unvisited '{shown(self.unvisited)}': expected one of {', '.join(known)}",
         )
         within(self.rollout_length, "rollouts of", 1, MOST_TOKENS)
         require(

@@ -12,13 +12,15 @@ from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, require
 from posteer.core.files import path_of
 from posteer.core.limits import MOST_LATENTS, MOST_SEED, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
-from posteer.core.spec import within
+from posteer.core.spec import shown, within
 from posteer.core.userfiles import leaving
 from posteer.models.conditioned import condition
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
 from posteer.tokens.prompts import parse_context
+
+UNVISITED = DrawPlan().unvisited
 
 
 def sample(
@@ -28,7 +30,7 @@ def sample(
     length: int | Any = ROLLOUT_LENGTH,
     seed: int | Any = 0,
     context: str | Sequence[int] | Any = (),
-    unvisited: str = DrawPlan().unvisited,
+    unvisited: str | Any = UNVISITED,
     keep_tokens: bool = False,
     out: str | Path | Any | None = None,
     chunk: int | Any | None = None,
@@ -46,6 +48,7 @@ def sample(
     """
     rollouts = within(rollouts, "rollouts", 2, MOST_LATENTS)
     length = within(length, "length", 1, MOST_TOKENS)
+    require(isinstance(unvisited, str), f"unvisited {shown(unvisited)}: expected such as donor")
     opened = open_model(model, device)
     plan = DrawPlan(
         n_samples=rollouts,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 
 from posteer.core.errors import require
+from posteer.core.spec import shown
 
 
-def pick_device(device: str | torch.device) -> str:
+def pick_device(device: str | torch.device | Any) -> str:
     """`auto` is the GPU where there is one."""
     found = torch.cuda.is_available()
     known = isinstance(device, str | torch.device)
-    require(known, f"device {device!r}: expected auto, cpu or cuda")
+    require(known, f"device {shown(device)}: expected auto, cpu or cuda")
     device = str(device)
     if device == "auto":
         return "cuda" if found else "cpu"

@@ -56,7 +56,7 @@ class Request:
     """
 
     model: str | Model | Any
-    utility: str | Goal | Callable[..., float]
+    utility: str | Goal | Callable[..., float] | Any
     length: Whole
     horizon: Whole = 4
     method: str | Method | Any = "auto"

@@ -53,7 +53,9 @@ class Grid:
 
     def __post_init__(self) -> None:
         for key, (least, most) in RANGES.items():
-            for number in getattr(self, key):
+            numbers = getattr(self, key)
+            odd = next((n for n in numbers if type(n) is not int), None)
+            for number in (odd,) if odd is not None else (min(numbers), max(numbers)):
                 within(number, key, least, most)
         if self.max_model_tokens is not None:
             within(self.max_model_tokens, "max_model_tokens", 1, MOST_SEED)

@@ -212,7 +212,7 @@ def open_allowed(given: Any, vocab_size: int) -> AllowedPrompts | None:
         return given
     if isinstance(given, str):
         return parse_allowed(given, vocab_size) if given.strip() else None
-    require(callable(given), f"allowed prompts {given!r}: expected such as {EXAMPLE}")
+    require(callable(given), f"allowed prompts {shown(given)}: expected such as {EXAMPLE}")
     return AllowedPrompts(vocab_size=vocab_size, predicate=given)
 
 

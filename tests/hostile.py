@@ -62,8 +62,8 @@ FILES = {
     "far.toml": 'models = "urn"\nutilities = "dyck"\nmethods = "gcg"\nhorizons = [10000000000]\n',
     "real.toml": 'models = "urn"\nutilities = "dyck"\nmethods = "gcg"\nlengths = [2.5]\n',
     "never.toml": 'models = "exact:urn"\nutilities = "dyck"\nmethods = "gcg"\nseeds = 1\n',
-    "million.toml": 'models = "exact:urn"\nutilities = "dyck"\nmethods = "beam"\nseeds = 600000\n'
-    "[[grid]]\nlengths = 3\n[[grid]]\nlengths = 4\n",
+    "million.toml": 'models = "exact:urn"\nutilities = "dyck"\nmethods = "beam"\nseeds = 90000\n'
+    "[[grid]]\nlengths = [1,2,3,4,5,6]\n[[grid]]\nlengths = [7,8,9,10,11,12]\n",
     "typo.toml": 'model = "urn"\nutilities = "dyck"\nmethods = "gcg"\n',
     "empty.toml": "",
     "bytes.toml": "a = '\udcff'\n",

@@ -87,13 +87,18 @@ def test_draws_and_trainings_have_bounds(capsys, tmp_path):
 
 
 def test_a_sweep_is_bounded_as_a_whole():
-    half = {**ONE, "seeds": 600_000}
+    half = {**ONE, "seeds": 1000, "lengths": list(range(2, 602))}
     assert config_from(half, "x.toml").grids[0].size == 600_000
     with pytest.raises(InputError, match=r"x.toml: 1,200,000 runs: expected at most 1,000,000"):
-        config_from({**half, "grid": [{"lengths": 3}, {"lengths": 4}]}, "x.toml")
-    grid = Grid(models=("exact:urn",), utilities=("dyck",), methods=("beam",))
+        config_from({**half, "grid": [{"horizons": 3}, {"horizons": 4}]}, "x.toml")
+    grid = Grid(
+        models=("exact:urn",), utilities=("dyck",), methods=("beam",), lengths=(6,) * 60_000
+    )
     with pytest.raises(InputError, match="runs"):
-        SweepConfig(name="api", grids=(grid,) * 200_000)
+        SweepConfig(name="api", grids=(grid, grid))
+    for wrong in ({"lengths": (0,)}, {"horizons": (10**15,)}, {"max_model_tokens": 0}):
+        with pytest.raises(InputError):
+            Grid(models=("exact:urn",), utilities=("dyck",), methods=("beam",), **wrong)
 
 
 def test_cells_that_can_never_succeed_are_refused_before_anything_runs(tmp_path, capsys):

@@ -34,7 +34,7 @@ class CallableUtility:
 
     def __init__(
         self,
-        function: Callable[..., float],
+        function: Callable[..., float] | Any,
         *,
         vocab_size: int,
         order: int = 0,
@@ -84,7 +84,7 @@ class CallableUtility:
         return None
 
 
-def _number_of_arguments(function: Callable[..., float], name: str) -> int:
+def _number_of_arguments(function: Callable[..., float] | Any, name: str) -> int:
     good = callable(function)
     require(good, f"utility {shown(function)}: expected a name such as dyck, or a function")
     try:

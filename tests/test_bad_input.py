@@ -21,6 +21,7 @@ from posteer.families.markov.prompt_classes import prompt_classes
 from posteer.methods.protocol import Request
 from posteer.models import open_model
 from posteer.models.transformer.network import Architecture
+from posteer.sweeps import execution
 from posteer.sweeps.configuration import Grid, SweepConfig, config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.tokens.contexts import ContextSpace
@@ -110,6 +111,15 @@ def test_cells_that_can_never_succeed_are_refused_before_anything_runs(tmp_path,
     path.write_text('models = "exact:urn"\nutilities = "dyck"\nmethods = "gcg"\nseeds = 1\n')
     assert "gcg: needs gradients" in refused(capsys, "sweep", "plan", "--config", str(path))
     assert not out.exists()
+
+
+@pytest.mark.parametrize("line", [["--preset", "magic"], ["--batch", "1.5"], ["--config", "none"]])
+def test_the_module_of_sweeps_refuses_as_the_command_does(line, tmp_path, capsys):
+    with pytest.raises(SystemExit) as left:
+        execution.main([*line, "--out", str(tmp_path / "runs")])
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and said.startswith("posteer: ") and said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- specifications -----------------------------------------------------------------------------

@@ -31,6 +31,8 @@ MODELS = {
     "    def advance(self, s, t):\n        pass\n",
     "object": "class Kind:\n    vocab_size, order = 2, 0\n    def start(self, b):\n        raise"
     " SystemExit(0)\n    def advance(self, s, t):\n        pass\nf = Kind()\n",
+    "model": "from posteer.models import Model\nclass Kind(Model):\n    vocab_size = 2\n"
+    "    def start(self, batch, capacity=16):\n        raise KeyError('start')\nf = Kind()\n",
 }
 
 
@@ -42,6 +44,7 @@ MODELS = {
         ("real", "order 0.5: expected a whole number"),
         ("kind", "is a class: expected a model made of it"),
         ("object", "object.py:f raised SystemExit"),
+        ("model", "model.py:f raised KeyError"),
     ],
 )
 def test_a_users_model_is_named_in_what_it_does_wrong(name, complaint, tmp_path, capsys):

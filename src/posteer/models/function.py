@@ -9,6 +9,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ class Adapted(Model):
         self.family = getattr(model, "family", own)
         for attribute in ("prior", "max_length", "device", *ABILITIES):
             if hasattr(model, attribute):
-                setattr(self, attribute, getattr(model, attribute))
+                setattr(self, attribute, _guarded(getattr(model, attribute), name, home))
         self.prior = getattr(model, "prior", getattr(model, "process", None))
         self.can = getattr(model, "can", _abilities_of(model))
         self.name, self.made_of = getattr(model, "name", name), type(model).__qualname__
@@ -200,6 +201,19 @@ class Adapted(Model):
         return self
 
 
+def _guarded(given: Any, name: str, home: Home | None) -> Any:
+    """A method of a user's whose failures are told in the model's name; else what is given."""
+    if not inspect.isroutine(given):
+        return given
+
+    @wraps(given)
+    def called(*arguments: Any, **named: Any) -> Any:
+        with users_own(name, home):
+            return given(*arguments, **named)
+
+    return called
+
+
 def _space(vocab_size: Any, order: Any, name: str) -> ContextSpace:
     """What a user's model says of itself, as whole numbers or refused."""
     vocab = whole_number(vocab_size, f"{name}: vocab_size")
@@ -215,6 +229,8 @@ def from_file(text: str, device: str = "cpu") -> Model:
     fingerprint = hashlib.sha256(content).hexdigest()
     if isinstance(given, Model):
         given.made_of = fingerprint
+        for method in ("start", "advance", *ABILITIES):
+            setattr(given, method, _guarded(getattr(given, method), text, home))
         return given
     if hasattr(given, "advance"):
         return Adapted(given, text, fingerprint, home)

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from posteer.core.device import pick_device
 from posteer.core.errors import InputError, require
@@ -99,9 +99,21 @@ def _label(record: Record) -> str:
     return f"{run['model']} {run['utility']} m={run['length']} {run['method']} seed {run['seed']}"
 
 
+class _Options(argparse.ArgumentParser):
+    """Options whose refusal is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        _refuse(message)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"posteer: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line of this module."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = _Options(description=__doc__)
     parser.add_argument("--preset")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -129,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
             report=Report(finished=count, warn=say),
         )
     except (InputError, OSError) as error:
-        sys.exit(f"posteer: {error}")
+        _refuse(str(error))
     print(ended.to_json())
 
 

@@ -80,6 +80,9 @@ def test_draws_and_trainings_have_bounds(capsys, tmp_path):
     train = ["train", "--preset", "tiny", "--out", str(tmp_path / "run")]
     assert "peak <= 100" in refused(capsys, *train, "--peak-rate", "1e38")
     assert "at most 1000000000" in refused(capsys, *train, "--steps", str(2**63))
+    sweep = ["--preset", "small", "--workers", str(10**30)]
+    assert "workers" in refused(capsys, "sweep", *sweep, "--out", str(tmp_path / "runs"))
+    assert "at most 1024" in refused(capsys, "sweep", "plan", *sweep)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match="parameters"):
         Architecture(vocab_size=2, order=0, layers=10**5, width=8192, heads=1, feedforward=8192)

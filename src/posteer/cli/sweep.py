@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from posteer.cli.options import AsJson as Json
 from posteer.cli.options import File, FileOrNone, Whole, WholeOrNone, print_json
 from posteer.core.errors import InputError, require
+from posteer.core.spec import within
 
 if TYPE_CHECKING:
     from posteer.sweeps.configuration import SweepConfig
@@ -102,13 +103,13 @@ def plan(
     from posteer.sweeps.configuration import differences
     from posteer.sweeps.forecast import forecast, require_possible
     from posteer.sweeps.presets import preset as named
-    from posteer.sweeps.runner import size_of_batches
+    from posteer.sweeps.runner import MOST_WORKERS, size_of_batches
     from posteer.sweeps.runs import expand
     from posteer.sweeps.store import RunStore
     from posteer.views.terminal import panels as console
     from posteer.views.terminal.sweep import show_plan
 
-    require(workers >= 1, f"{workers} workers: expected at least 1")
+    within(workers, "workers", 1, MOST_WORKERS)
     chosen, place = _chosen(preset, config), pick_device(device)
     size = size_of_batches(batch, place)
     runs = expand(chosen).runs

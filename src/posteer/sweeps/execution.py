@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from posteer.core.device import pick_device
-from posteer.core.errors import InputError, require
+from posteer.core.errors import InputError
+from posteer.core.spec import within
 from posteer.sweeps.configuration import SweepConfig, read_config
 from posteer.sweeps.executors import EXECUTORS, Work
 from posteer.sweeps.forecast import require_possible
 from posteer.sweeps.presets import preset
-from posteer.sweeps.runner import Report, size_of_batches
+from posteer.sweeps.runner import MOST_WORKERS, Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
 from posteer.sweeps.store import Record, RunStore
 
@@ -62,7 +63,7 @@ def run_sweep(
     `executor` decides where (`sweeps.executors`). `retry_failed` runs again what failed. A store
     keeps the size of its batches.
     """
-    require(workers >= 1, f"{workers} workers: expected at least 1")
+    within(workers, "workers", 1, MOST_WORKERS)
     device, report = pick_device(device), report or Report()
     size, execute = size_of_batches(batch_size, device), EXECUTORS[executor]
     expansion = expand(config)

@@ -14,7 +14,6 @@ from posteer.core.files import path_of
 from posteer.core.limits import MOST_LATENTS, MOST_SEED, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.spec import shown, within
 from posteer.core.userfiles import leaving
-from posteer.models.conditioned import condition
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
@@ -63,7 +62,8 @@ def sample(
         shipped = shipped_bank(opened.fingerprint)
         if shipped is not None:
             return shipped
-    condition(opened, plan.context)  # refuses what the model cannot have read
+    plan.check(opened)
+    opened.conditioned(plan.context)  # exact Bayes refuses what it cannot have read
     where = None if out is None else path_of(out, "out")
     require(
         where is None or not where.is_dir(), f"{where} is a folder: expected a file for the bank"

@@ -224,4 +224,5 @@ def table(value: Any, what: str) -> list[list[float]]:
     rows = value if isinstance(value[0], list) else [value]
     require(all(isinstance(row, list) for row in rows), f"{what}: rows must all be lists")
     require(len({len(row) for row in rows}) == 1, f"{what}: rows differ in length")
+    require(len(rows[0]) > 0, f"{what}: rows are empty")
     return [[number(entry, what) for entry in row] for row in rows]

@@ -10,6 +10,8 @@ from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.tilt import PromptKernel, latents_last
+from posteer.families.registry import open_process
+from posteer.models import ExactModel
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
 PROMISED = {
@@ -86,3 +88,17 @@ def bank_estimate(process, context, goal, utility_order, prompts, horizon, sampl
     wide = bank.lifted(max(order, utility_order))
     means = utility_of_kernels(goal, wide.space, wide.kernels, horizon)
     return (weights * means.T[wide.space.suffix(walks)]).sum(-1)
+
+
+class Claims(ExactModel):
+    """Filters one prior and says it filters another."""
+
+    def __init__(self, true, claimed):
+        super().__init__(open_process(claimed), f"{true} as {claimed}")
+        self.true = ExactModel(open_process(true))
+
+    def start(self, batch, capacity=16):
+        return self.true.start(batch)
+
+    def advance(self, state, tokens):
+        return self.true.advance(state, tokens)

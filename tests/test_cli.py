@@ -302,7 +302,7 @@ def test_sample_checks_and_draws_a_figure(tmp_path, capsys):
     assert figure.read_text().startswith("<?xml")
     main(["sample", *settings, "--json"])
     report = json.loads(capsys.readouterr().out)["check"]
-    assert set(report["p_values"]) == {"prior", "ranks", "martingale"}
+    assert set(report["p_values"]) == {"prior", "ranks", "martingale", "exchangeability"}
     assert report["verdict"].startswith("no deviation")
 
 

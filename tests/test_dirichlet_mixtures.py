@@ -102,7 +102,7 @@ def test_the_likelihood_never_falls(kind, n_components):
 
 def test_a_known_mixture_is_recovered():
     """Each parameter within Student's bound of its bootstrap standard error, all 19 at once."""
-    fit = ConjugateFit(bank_of(MIXTURE, 4000))
+    fit = ConjugateFit(bank_of(MIXTURE, 4000), finer=1)
     assert len(fit.mixture) == 2
     assert list(fit.selection.tried) == [1, 2, 4]
     order = fit.mixture.log_weights.argsort()

@@ -1,4 +1,5 @@
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,12 +7,20 @@ from oracles import dirichlet_sequence_probability, sequences, value_of
 
 from posteer.core.errors import InputError
 from posteer.core.limits import TIE
-from posteer.evaluation import PromptLandscape, expected_utility, landscape
+from posteer.evaluation import (
+    PromptLandscape,
+    expected_utilities,
+    expected_utility,
+    landscape,
+    landscapes,
+)
 from posteer.families.markov.prompt_classes import prompt_classes
 from posteer.goals.utilities import open_utility
-from posteer.models import Metered, Model, open_model
+from posteer.models import Metered, Model, load, open_model
+from posteer.sweeps.results import read_rows
 from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitions
 
+RECORDS = Path(__file__).parent.parent / "docs" / "records"
 MODELS = [
     ("exact:beta-bernoulli", 2, 0, [[0.5, 0.5]]),
     ("exact:urn", 2, 1, [[0.5, 0.5]] * 2),
@@ -145,10 +154,67 @@ def test_classes_and_plain_enumeration_rank_alike(name, text):
 
 
 def test_ties_share_a_rank():
-    assert TIE == 1e-5, "the paper's"
-    values = torch.tensor([1.0, 1.0 - TIE / 2, 0.5, 0.5 - 3 * TIE]).double()
+    """The paper's 1e-5, of the spread, which is 1 here."""
+    values = torch.tensor([1.0, 1.0 - TIE / 2, 3 * TIE, 0.0]).double()
     field = PromptLandscape(values, [1, 2, 3, 4], torch.tensor([0]))
     assert [field.rank(v) for v in values.tolist()] == [1, 1, 4, 7]
+
+
+@pytest.mark.slow
+def test_the_ranks_of_the_papers_runs_are_kept():
+    """They were told by an absolute tie of 1e-5."""
+    known = {}
+    for row in read_rows(RECORDS / "paper.parquet"):
+        if row["rank"] is not None:
+            prompt = tuple(map(int, row["prompt"]))
+            known.setdefault(row["model"], set()).add((row["utility"], prompt, row["rank"]))
+    assert set(known) == {"beta-bernoulli", "urn"}
+    for name, found in known.items():
+        model, runs = open_model(name), sorted(found)
+        goals = {text: open_utility(text, model) for text, _, _ in runs}
+        fields = dict(zip(goals, landscapes(model, list(goals.values()), 6, 4), strict=True))
+        prompts = torch.tensor([prompt for _, prompt, _ in runs])
+        judged = expected_utilities(
+            model, [goals[text] for text, _, _ in runs], prompts, 4, seeds=[0] * len(runs)
+        )
+        for (text, prompt, rank), one in zip(runs, judged, strict=True):
+            assert fields[text].rank(float(one.expected_utility[0])) == rank, (name, text, prompt)
+
+
+class Moved:
+    """A utility times a scale, plus a constant."""
+
+    name, order = "moved", 0
+
+    def __init__(self, scale, constant):
+        self.scale, self.constant = scale, constant
+
+    def __call__(self, continuations, contexts):
+        share = (continuations == 1).double().mean(-1)
+        return self.scale * (share * (1 - share) + share**2 / 7) + self.constant
+
+    def finite_state(self, vocab_size, horizon):
+        return None
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e-2, 1e6])
+@pytest.mark.parametrize("constant", [0.0, 1.0, -3.0])
+def test_ranks_do_not_know_the_scale_of_a_utility(scale, constant):
+    """The constant in units of the scale; past that rounding would be all there is."""
+    for model in (open_model("exact:urn"), OnlyPredicts("exact:urn")):
+        plain = landscape(model, Moved(1.0, 0.0), 6, 4)
+        moved = landscape(model, Moved(scale, constant * scale), 6, 4)
+        ranks = [plain.rank(value) for value in plain.values.tolist()]
+        assert [moved.rank(value) for value in moved.values.tolist()] == ranks
+        assert len(set(ranks)) > 10 and min(ranks) == 1
+
+
+def test_equal_prompts_tie_whatever_arithmetic_makes_of_them():
+    """A utility that all prompts share: what is left is rounding, and no prompt is better."""
+    for model in (open_model("exact:urn"), load("beta-bernoulli")):
+        for scale in (1e-6, 1.0, 1e6):
+            field = landscape(model, Moved(0.0, scale), 5, 4)
+            assert {field.rank(value) for value in field.values.tolist()} == {1}
 
 
 def test_published_optimum_at_length_fifty():

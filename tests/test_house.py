@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits reading spec files locks progress randomness device "
+    "core": "errors shapes limits reading spec files locks progress randomness device threads "
     "userfiles registry weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
@@ -27,15 +27,15 @@ ORDER = {
     "prior dirichlet mixtures fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
-    "models": "protocol trees meter exact conditioned function continuations transformer registry "
-    "shipped",
+    "models": "held_weights protocol trees meter exact conditioned function continuations "
+    "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data loop",
-    "banks": "drawn reweighed parts shipped rollouts sampling checks",
-    "banks.checks": "statistics tracing reference convergence exchangeability prior martingale "
-    "ranks report",
-    "methods": "answers protocol registry needs forecasting latent_source verify scorers direct "
-    "climbing ppt classes auto",
+    "banks": "probes drawn reweighed parts shipped rollouts sampling checks",
+    "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
+    "martingale ranks power report",
+    "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
+    "direct climbing ppt classes auto",
     "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",

@@ -3,10 +3,13 @@
 import json
 import math
 from dataclasses import fields
+from io import StringIO
 
 import pytest
+import torch
 from examples import PROMISED
 from networks import small
+from rich.console import Console
 
 from posteer.api import compare, elicit, evaluate
 from posteer.methods.answers import (
@@ -21,9 +24,13 @@ from posteer.methods.answers import (
     StopReason,
     Verification,
 )
-from posteer.results import Elicitation, Judged, columns, flat
+from posteer.methods.cautions import Caution, Doubt, errors_off, of_search
+from posteer.models.function import FunctionModel
+from posteer.models.meter import QueryCount
+from posteer.results import Elicitation, Judged, MethodSummary, columns, flat
 from posteer.sweeps.results import FIGURES
 from posteer.views import sentences
+from posteer.views.terminal.panels import show_elicitation
 
 SCHEMA = {
     "model": str,
@@ -45,6 +52,7 @@ SCHEMA = {
     "rank": (int, None),
     "optimum": (float, None),
     "bound": (float, None),
+    "warnings": list,
     "steps": (int, None),
     "stop_reason": (str, None),
     "certificate": (
@@ -176,9 +184,91 @@ def test_other_records_print_what_they_promise():
         "rank",
         "optimum",
         "bound",
+        "warnings",
     }
     both = compare("exact:urn", "dyck", length=4, methods=["beam", "random(prompts=3)"], seeds=2)
     assert json.loads(json.dumps(both.to_json()))["methods"][0]["method"] == "beam"
+
+
+def order_two(tokens):
+    """The next token is the one before the last, nine times in ten; 0 and 1 alike at first."""
+    p = torch.full((len(tokens),), 0.5)
+    if tokens.shape[1] >= 2:
+        p = 0.1 + 0.8 * tokens[:, -2]
+    return torch.stack([1 - p, p], -1)
+
+
+def test_a_model_of_another_order_is_blamed_in_python_json_and_frame():
+    """A chain of order 2 that is declared of order 1."""
+    model = FunctionModel(order_two, vocab_size=2, order=1, name="two")
+    method = "classes(samples=400,rollout-length=200,estimator=importance)"
+    found = elicit(model, "dyck", length=6, method=method)
+    (blamed,) = [one for one in found.warnings if one.kind is Doubt.MODEL_IS_NO_SUCH_FILTER]
+    off = abs(found.expected_utility - found.surrogate) / found.surrogate_standard_error
+    assert blamed.figures["standard_errors"] == pytest.approx(off) and off > 5
+    told = json.loads(json.dumps(found.to_json(), allow_nan=False))["warnings"]
+    assert {"kind": "model-is-no-such-filter", "figures": blamed.figures} in told
+    assert "model-is-no-such-filter" in flat(found.to_json())["warnings"].split(",")
+    assert FIGURES["warnings"] == "string"
+    summary = MethodSummary("classes", [found, found]).to_json()
+    assert summary["warnings"]["model-is-no-such-filter"] == 2
+    shown = StringIO()
+    show_elicitation(found, Console(file=shown, width=200))
+    assert "the model is no such Bayes filter" in shown.getvalue()
+    own = elicit(model, "dyck", length=6, method=method, verify=4)
+    if own.verified.place != 1:  # the surrogate is of another prompt than J
+        assert Doubt.MODEL_IS_NO_SUCH_FILTER not in {one.kind for one in own.warnings}
+
+
+def test_a_filter_is_not_blamed():
+    found = elicit("exact:urn", "dyck", length=6)
+    assert found.warnings == () and found.to_json()["warnings"] == []
+    assert flat(found.to_json())["warnings"] == ""
+
+
+def answer_of(**figures):
+    return Answer(prompt=torch.tensor([0]), queries=QueryCount(), **figures)
+
+
+def kinds(answer, value=0.0, exact=True):
+    return [one.kind for one in of_search(answer, value, exact)]
+
+
+def test_what_decides_a_warning():
+    close = {"surrogate": 0.5, "surrogate_standard_error": 0.1}
+    assert kinds(answer_of(**close)) == []
+    assert kinds(answer_of(**close), 1.1) == [Doubt.MODEL_IS_NO_SUCH_FILTER]
+    assert kinds(answer_of(**close), 1.1, exact=False) == []
+    assert kinds(answer_of(**close, snapped_surrogate=0.5), 1.1) == []
+    moved = Verification(Asked.RANKED, 8, 3, 273, 0.0)
+    assert kinds(answer_of(**close, verified=moved), 1.1) == []
+    assert errors_off(0.5, 0.0, 0.6) == math.inf and errors_off(0.5, 0.0, 0.5) is None
+    assert kinds(answer_of(ess_fraction=0.009)) == [Doubt.LOW_ESS]
+    assert kinds(answer_of(pareto_k=0.71)) == [Doubt.HIGH_PARETO_K]
+    unused = EstimatorChoice("conjugate")
+    assert kinds(answer_of(pareto_k=0.71, estimator=unused)) == []
+    assert kinds(answer_of(pareto_k=math.nan, ess_fraction=0.5)) == []
+
+
+def test_a_sampled_value_without_spread_is_doubted_wherever_it_is_judged():
+    """All rollouts of a coin with two heads are alike; there are too many continuations to list."""
+    judged = evaluate("exact:coins(1.0)", lambda tokens: float(sum(tokens)), "11", horizon=40)
+    assert judged.standard_error == 0 and not judged.exact
+    assert [one["kind"] for one in judged.to_json()["warnings"]] == ["all-rollouts-alike"]
+
+
+FIGURES_OF_DOUBT = {
+    Doubt.MODEL_IS_NO_SUCH_FILTER: {"standard_errors": 17.0},
+    Doubt.BANK_MISMATCH_ALLOWED: {"bank": "another"},
+}
+
+
+@pytest.mark.parametrize("kind", Doubt)
+def test_every_warning_has_its_words(kind):
+    warnings = (Caution(kind, FIGURES_OF_DOUBT.get(kind, {})),)
+    text = sentences.doubt_text(warnings, kind)
+    assert len(text) > 15 and "{" not in text and sentences.doubt_text((), kind) == ""
+    assert sentences.warned_text(kind, 2, 3).endswith("(2 of 3 runs)")
 
 
 FIGURES_OF = {

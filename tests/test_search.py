@@ -285,6 +285,22 @@ def test_soft_prefixes_reach_past_the_best_hard_prompt(kind):
         assert answer.history[-1].value == pytest.approx(float(value[0]), abs=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["simplex", "real", "soft"])
+def test_a_soft_prefix_does_not_depend_on_the_number_of_threads(kind):
+    """To the bit: Adam makes a step of a rounding error, and another prompt of that."""
+    found, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            problems = problems_of(open_model("urn"), length=12, seeds=(0,))
+            found += PrefixTuning(kind=kind, steps=4, rate=0.1).solve(problems)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert len({tuple(one.prompt.tolist()) for one in found}) == 1
+    assert len({one.surrogate for one in found}) == 1
+
+
 # --- front door ----------------------------------------------------------------------------------
 
 

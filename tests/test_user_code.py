@@ -87,11 +87,18 @@ def test_a_model_that_writes_into_its_argument_changes_no_history(tmp_path):
 
 def test_a_model_that_exits_fails_its_runs_and_no_others(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "exits.py").write_text(MODELS["exits"])
+    (tmp_path / "exits.py").write_text(
+        "import sys\ndef f(tokens):\n    if len(tokens) > 8:\n        sys.exit(0)\n"
+        "    return [[0.5, 0.5]] * len(tokens)\nf.vocab_size, f.order = 2, 0\n"
+    )
     both = {**ONE, "models": ["exits.py:f", "exact:urn"], "methods": "random(prompts=2)"}
     ended = run_sweep(config_from(both, "x"), tmp_path / "runs", device="cpu")
     assert ended.statuses == {"done": 1, "failed": 1}
     assert "raised SystemExit" in next(iter(ended.errors))
+    (tmp_path / "at_once.py").write_text(MODELS["exits"])
+    with pytest.raises(posteer.InputError, match="at_once.py:f raised SystemExit"):
+        run_sweep(config_from({**both, "models": "at_once.py:f"}, "x"), tmp_path / "no")
+    assert not (tmp_path / "no").exists()
 
 
 def test_user_files_find_their_own_neighbours_and_nothing_is_written(tmp_path):

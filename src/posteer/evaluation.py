@@ -27,6 +27,8 @@ from posteer.core.limits import (
     MOST_LATENTS,
     MOST_SEED,
     MOST_TOKENS,
+    ROUNDING_OF_EXACT,
+    ROUNDING_OF_NETWORKS,
     TIE,
 )
 from posteer.core.randomness import torch_stream
@@ -229,11 +231,15 @@ def estimate_from_bank(
 
 @dataclass(frozen=True, eq=False)
 class PromptLandscape:
-    """Expected utilities over *all* prompts of a length, by class of equivalent prompts."""
+    """Expected utilities over *all* prompts of a length, by class of equivalent prompts.
+
+    `rounding` is what arithmetic may do to a value, of its size.
+    """
 
     values: Float[Tensor, "K"]
     sizes: list[int]
     best_prompt: Int[Tensor, "m"]
+    rounding: float = ROUNDING_OF_EXACT
 
     @property
     def optimum(self) -> float:
@@ -243,9 +249,18 @@ class PromptLandscape:
     def n_prompts(self) -> int:
         return sum(self.sizes)
 
+    @property
+    def tie(self) -> float:
+        """What is no difference: little beside the spread of all prompts, or mere rounding."""
+        finite = self.values[self.values.isfinite()]
+        if len(finite) == 0:
+            return 0.0
+        spread, largest = finite.max() - finite.min(), finite.abs().max()
+        return max(TIE * float(spread), self.rounding * float(largest))
+
     def rank(self, value: float) -> int:
-        """1 + how many prompts are better by more than the tie tolerance."""
-        better = (self.values > value + TIE).nonzero().flatten().tolist()
+        """1 + how many prompts are better by more than a tie."""
+        better = (self.values > value + self.tie).nonzero().flatten().tolist()
         return 1 + sum(self.sizes[row] for row in better)
 
 
@@ -321,7 +336,8 @@ def landscapes(
     found: list[PromptLandscape | None] = []
     for objective in objectives:
         value = objective.of_laws(every, model.last_contexts(objective.order, prompts))
-        found.append(PromptLandscape(value, [1] * len(prompts), prompts[int(value.argmax())]))
+        best = prompts[int(value.argmax())]
+        found.append(PromptLandscape(value, [1] * len(prompts), best, _rounding(model)))
     return found
 
 
@@ -330,6 +346,11 @@ def _require_some(model: Model, possible: Sized, length: int) -> None:
     require(
         len(possible) > 0, f"no allowed prompt of {length} tokens is possible under {model.name}"
     )
+
+
+def _rounding(model: Model) -> float:
+    """A network computes in single precision, whatever its laws are handed over in."""
+    return ROUNDING_OF_EXACT if Can.EXACT in model.can else ROUNDING_OF_NETWORKS
 
 
 def _report(progress: Progress | None, values: list[Tensor], total: int) -> None:

@@ -6,6 +6,7 @@ A record nests its parts. Keys of JSON and columns of a data frame come from the
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum
 from statistics import fmean, stdev
@@ -15,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from posteer.methods.answers import Answer
+from posteer.methods.cautions import Caution
 
 HIDDEN = {"exact", "vocab_size", "n_prompts", "candidates", "queries", "bank_tokens"}
 """Fields that machines are not shown as they are."""
@@ -41,7 +43,7 @@ class Judged:
 
     `standard_error` is that of `expected_utility`: 0 when it is exact. `rank` and `optimum` are
     None where prompts cannot be enumerated. `bound` is a proven upper bound of J over allowed
-    prompts on an exact model.
+    prompts on an exact model. `warnings` say what there is to doubt, of it and of the search.
     """
 
     expected_utility: float
@@ -49,6 +51,7 @@ class Judged:
     rank: int | None
     optimum: float | None
     bound: float | None
+    warnings: tuple[Caution, ...] = ()
     exact: bool = field(repr=False)
     n_prompts: int | None = field(repr=False)
 
@@ -162,13 +165,13 @@ def columns(kind: type, prefix: str = "") -> dict[str, type]:
 
 
 def flat(result: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """What `to_json` gave, as one row: parts spread out, lists of reasons as text."""
+    """What `to_json` gave, as one row: parts spread out, lists of reasons and warnings as text."""
     row: dict[str, Any] = {}
     for name, value in result.items():
         if isinstance(value, dict):
             row |= flat(value, f"{prefix}{name}_")
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            row[prefix + name] = ",".join(one["because"] for one in value)
+        elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+            row[prefix + name] = ",".join(one.get("because") or one["kind"] for one in value)
         else:
             row[prefix + name] = value
     return row
@@ -215,6 +218,11 @@ class MethodSummary:
     def seconds(self) -> float:
         return fmean(run.seconds for run in self.runs)
 
+    @property
+    def warnings(self) -> dict[str, int]:
+        """Of what runs warn, and how many do."""
+        return dict(Counter(one.kind.value for run in self.runs for one in run.judged.warnings))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "method": self.method,
@@ -226,6 +234,7 @@ class MethodSummary:
             "model_tokens": self.tokens,
             "bank_tokens": self.bank_tokens,
             "seconds": self.seconds,
+            "warnings": self.warnings,
             "runs": [run.to_json() for run in self.runs],
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,8 @@ from posteer.core.spec import shown
 from posteer.core.userfiles import leaving
 from posteer.evaluation import Evaluation, PromptLandscape, expected_utilities, landscapes
 from posteer.methods.answers import Answer
+from posteer.methods.cautions import of_judgement, of_search
+from posteer.methods.latent_source import of_bank
 from posteer.methods.needs import require_needs
 from posteer.methods.protocol import Problem, Request, key_of, pose
 from posteer.methods.registry import open_method
@@ -136,7 +138,11 @@ def elicit_batch(
         Elicitation(
             asked=_question(problem, name),
             answer=answer,
-            judged=judged_among(problem.model.can, evaluation, among[key_of(problem.goal)]),
+            judged=_doubted(
+                problem,
+                answer,
+                judged_among(problem.model.can, evaluation, among[key_of(problem.goal)]),
+            ),
             seconds=seconds,
             phases=share,
         )
@@ -193,6 +199,12 @@ def _judge_all(problems: list[Problem], answers: list[Answer]) -> list[Evaluatio
     )
 
 
+def _doubted(problem: Problem, answer: Answer, judged: Judged) -> Judged:
+    """A judgement with all that there is to doubt of it and of the search."""
+    search = of_search(answer, judged.expected_utility, judged.exact)
+    return replace(judged, warnings=(*of_bank(problem), *search, *judged.warnings))
+
+
 def judged_among(can: Can, judged: Evaluation, among: PromptLandscape | None) -> Judged:
     """One prompt's value and its place among all."""
     value = float(judged.expected_utility[0])
@@ -203,6 +215,7 @@ def judged_among(can: Can, judged: Evaluation, among: PromptLandscape | None) ->
         rank=None if among is None else among.rank(value),
         optimum=optimum,
         bound=optimum if Can.EXACT in can else None,
+        warnings=of_judgement(float(judged.standard_error[0]), judged.exact),
         exact=judged.exact,
         n_prompts=None if among is None else among.n_prompts,
     )

@@ -17,12 +17,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from posteer.banks.probes import Probe
 from posteer.core import Float, InputError, Int, require
 from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
+from posteer.models.protocol import Model
 from posteer.tokens.contexts import ContextSpace
 
 FORMAT = "posteer-bank-1"
@@ -97,6 +99,8 @@ class LatentBank(Bank):
 
     `counts` are the statistics of each rollout, `snapshots` those at earlier lengths, `unvisited`
     names the treatment of what a rollout never reached; a bank drawn from a prior has none of them.
+    `probe` is what a model that may change predicted then; `reused` says that nothing was drawn
+    where drawing was asked for: the bank was there.
     """
 
     latents: Latents
@@ -105,12 +109,19 @@ class LatentBank(Bank):
     counts: Int[Tensor, "L ..."] | None = None
     snapshots: dict[int, Int[Tensor, "L ..."]] = field(default_factory=dict)
     sequences: Int[Tensor, "L R"] | None = None
+    probe: Probe | None = None
+    reused: bool = False
 
     observed = None
 
     @property
     def drawn(self) -> LatentBank:  # type: ignore[override]
         return self
+
+    def names(self, model: Model) -> bool:
+        """Whether this is the model it says it was drawn from; not whether that has changed."""
+        own = self.origin.fingerprint
+        return own == model.fingerprint or (self.probe is None and own in model.formerly)
 
     @property
     def n_unvisited(self) -> int:
@@ -126,6 +137,8 @@ class LatentBank(Bank):
         tensors |= {f"counts_at_{length}": counts for length, counts in self.snapshots.items()}
         if self.sequences is not None:
             tensors["sequences"] = self.sequences
+        if self.probe is not None:
+            tensors |= self.probe.tensors()
         facts = {
             "vocab_size": family.vocab_size,
             "order": family.order,
@@ -193,6 +206,7 @@ def load_bank(path: str | Path | Any) -> LatentBank:
                 if name.startswith("counts_at_")
             },
             tensors.get("sequences"),
+            Probe.of(tensors),
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from error

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import pack, unpack
+from posteer.banks.probes import Probe
 from posteer.core import InputError, Int, require
 from posteer.core.files import write_atomically
 from posteer.core.locks import Claims
@@ -19,15 +20,21 @@ from posteer.core.locks import Claims
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """Counts of some rollouts at the end and at the snapshots, and their tokens if asked for."""
+    """Counts of some rollouts at the end and at the snapshots, and their tokens if asked for.
+
+    `probe` is of those that are among the first of all, where the model may change.
+    """
 
     counts: Int[Tensor, "L ..."]
     snapshots: dict[int, Int[Tensor, "L ..."]]
     sequences: Int[Tensor, "L R"] | None
+    probe: Probe | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         named = {"counts": self.counts}
         named |= {f"counts_at_{length}": counts for length, counts in self.snapshots.items()}
+        if self.probe is not None:
+            named |= self.probe.tensors()
         return named if self.sequences is None else named | {"sequences": self.sequences}
 
     @staticmethod
@@ -39,6 +46,7 @@ class Rollouts:
             joined("counts"),
             {length: joined(f"counts_at_{length}") for length in lengths},
             joined("sequences") if "sequences" in parts[0] else None,
+            Probe.join([Probe.of(part) for part in parts]),
         )
 
 
@@ -120,6 +128,10 @@ class Parts:
             }
             name = f"{first:09d}-{first + count:09d}.safetensors"
             write_atomically(self.folder / name, pack(tensors, facts))
+
+    def probe(self) -> Probe | None:
+        """What the model predicted when the first chunks were drawn."""
+        return Probe.join([Probe.of(self.held[at][0]) for at in sorted(self.held)])
 
     def all(self, lengths: list[int]) -> tuple[Rollouts, float, int]:
         """Everything joined in order, with the seconds and tokens all of it took."""

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from posteer import __version__
 from posteer.banks.drawn import LatentBank, Origin, load_bank
 from posteer.banks.parts import Parts, Rollouts
+from posteer.banks.probes import Probing, require_laws
 from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.limits import MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
@@ -134,13 +135,16 @@ def draw_bank(
     """
     family = plan.check(model)
     key = _key(model.fingerprint, plan)
+    otherwise = f"choose another name than {out}, or remove it"
     if out is not None and out.exists():
         bank = load_bank(out)
-        if _key_of(bank) != key:
+        if not (bank.names(model) and _plan_of(bank) == plan):
             raise InputError(f"{out} holds another draw: choose another name, or remove it")
+        require_laws(bank.probe, model, plan.context, otherwise)
         Parts(out, key).clear()  # of a run that stopped between the bank and its tidying up
-        return bank
+        return replace(bank, reused=True)
     with Parts(out, key) as parts:
+        require_laws(parts.probe(), model, plan.context, otherwise)
         with _narrow_cache(model):
             _draw_missing(model, plan, family, parts, chunk, progress)
         bank = _assemble(model, plan, family, parts)
@@ -234,6 +238,7 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
         rollouts.counts,
         rollouts.snapshots,
         rollouts.sequences,
+        rollouts.probe,
     )
 
 
@@ -255,10 +260,10 @@ def _key(fingerprint: str, plan: DrawPlan) -> str:
     return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
 
 
-def _key_of(bank: LatentBank) -> str:
-    """The key of the plan that made a bank."""
+def _plan_of(bank: LatentBank) -> DrawPlan:
+    """The plan that made a bank."""
     origin = bank.origin
-    plan = DrawPlan(
+    return DrawPlan(
         n_samples=len(bank),
         rollout_length=origin.rollout_length or 0,
         seed=origin.seed,
@@ -266,7 +271,6 @@ def _key_of(bank: LatentBank) -> str:
         unvisited=bank.unvisited,
         keep_tokens=bank.sequences is not None,
     )
-    return _key(origin.fingerprint, plan)
 
 
 def roll_out(
@@ -307,7 +311,7 @@ class _Uniforms:
         self.streams = [torch_stream(plan.seed, "rollouts", block) for block in blocks]
         offset = first - blocks.start * BLOCK
         self.columns = slice(offset, offset + count)
-        self.count = count
+        self.first, self.count = first, count
 
     def steps(self, n: int) -> Float[Tensor, "n L"]:
         parts = [
@@ -333,14 +337,18 @@ def _roll_block(
     tally = family.tally(n, plan.context, device)
     off = torch.zeros(n, device=device)
     snapshots, kept = {}, []
+    probing = Probing(model, uniforms.first, n)
     for done in range(1, plan.rollout_length + 1):
-        law = state.log_probs.exp().cumsum(-1)
+        law = state.log_probs.exp()
+        probing.law(law)
+        law = law.cumsum(-1)
         off = torch.maximum(off, (law[:, -1] - 1).abs())
         if not waiting:
             ahead = min(STEPS_OF_UNIFORMS, plan.rollout_length - done + 1)
             waiting = list(uniforms.steps(ahead).to(device).flip(0).unbind(0))
         tokens = (waiting.pop()[:, None] >= law[:, :-1]).sum(-1)
         tally.add(tokens)
+        probing.read(tokens)
         if plan.keep_tokens:
             kept.append(tokens.to(torch.int32).cpu())
         if done in plan.snapshot_lengths:
@@ -352,7 +360,7 @@ def _roll_block(
         if report is not None:
             report(done)
     sequences = torch.stack(kept, 1) if plan.keep_tokens else None
-    return Rollouts(tally.counts(), snapshots, sequences)
+    return Rollouts(tally.counts(), snapshots, sequences, probing.probe())
 
 
 def _require_laws(model: Metered, worst: float, done: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ def sample(
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
 
-    With `out`, the same call goes on where an interrupted one stopped. Without it, the bank shipped
-    with a model is returned if these are its settings.
+    With `out`, the same call goes on where an interrupted one stopped, and returns what is there if
+    it is whole. Without it, the bank shipped with a model is returned if these are its
+    settings. Either is then `reused`. A file of a model that predicts otherwise now is refused.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -61,7 +63,7 @@ def sample(
     if out is None and plan == DrawPlan():
         shipped = shipped_bank(opened.fingerprint)
         if shipped is not None:
-            return shipped
+            return replace(shipped, reused=True)
     plan.check(opened)
     opened.conditioned(plan.context)  # exact Bayes refuses what it cannot have read
     where = None if out is None else path_of(out, "out")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Input refused at the boundary: one line that names the value and what was expected.
-
-    >>> str(InputError("one,\ntwo"))
-    'one, two'
-    """
+    """Input refused at the boundary: one line that names the value and what was expected."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))

@@ -45,4 +45,9 @@ MONTE_CARLO_ROLLOUTS = 20_000
 """Continuations of a prompt that are drawn where they cannot be enumerated."""
 
 TIE = 1e-5
-"""Prompts whose expected utilities differ by no more share a rank, as in the paper."""
+"""Prompts share a rank if their expected utilities differ by no more of the spread over all
+prompts: the paper's tie, whose utilities spread over about 1."""
+
+ROUNDING_OF_EXACT, ROUNDING_OF_NETWORKS = 1e-13, 1.1e-5
+"""What arithmetic in double or single precision may do to an expected utility, of its size. With
+the second, runs ranked by an absolute tie of 1e-5 as in the paper keep their ranks."""

@@ -95,7 +95,8 @@ class EstimatorChoice:
 
     `pareto_k` and `trusted` are of plain weights on probing prompts: the median k-hat and the share
     that can be trusted. `misfit` is the conjugate fit's, in standard errors, `relative_error` its
-    error over that of plain weights. All None where it was `asked` for by name.
+    error over that of plain weights. `pareto_k_at_best` is k-hat at the prompt that plain weights
+    liked best, where that was a reason to leave them. All None where it was `asked` for by name.
     """
 
     name: str
@@ -105,6 +106,7 @@ class EstimatorChoice:
     misfit: float | None = None
     fits: bool | None = None
     relative_error: float | None = None
+    pareto_k_at_best: float | None = None
 
 
 class Asked(StrEnum):
@@ -149,6 +151,8 @@ class Answer:
     estimate for the hard prompt: a gap between them is utility lost in snapping. A search over
     classes has no kernel: its surrogate is the bank's estimate for the hard prompt.
     `held_out_surrogate` is the first on latents it was not tuned to, where there are any.
+    `plain_surrogate` is what plain weights make of the hard prompt, where they can be trusted:
+    nothing but the latents is assumed in it.
     `candidates` holds the best prompts a method knows, itself first, for trying on the model.
     """
 
@@ -160,6 +164,8 @@ class Answer:
     snapped_surrogate: float | None = None
     held_out_surrogate: float | None = None
     held_out_standard_error: float | None = None
+    plain_surrogate: float | None = None
+    plain_standard_error: float | None = None
     ess_fraction: float | None = None
     pareto_k: float | None = None
     steps: int | None = None

@@ -46,7 +46,7 @@ from posteer.methods.ppt.batches import Optimised, ascend_all
 from posteer.methods.ppt.snap import propose
 from posteer.methods.protocol import Needs, Problem, Work
 from posteer.methods.scorers import SCORERS
-from posteer.methods.scorers.choice import Estimators, PosteriorScorer
+from posteer.methods.scorers.choice import Estimators, PosteriorScorer, trusted_weights
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import score_classes
 from posteer.models.meter import QueryCount
@@ -117,35 +117,33 @@ class ClassSearch:
         starts = self._starts(problems, climbing, banks, progress)
         found = []
         for index, problem in enumerate(problems):
-            asked = problem.markov
             bank, held_out = banks[bank_key(self.needs, problem)]
             estimators = known.setdefault(id(bank), Estimators(bank))
             if progress is not None:
                 progress("choosing an estimator", index, len(problems))
             with phase("estimator"):
                 chosen = self._chosen(estimators, problem)
-                careful = estimators.named(chosen.name)
-                scorer = _scorer(estimators, careful.for_search(), problem)
             with phase("classes"):
-                best = search_classes(
-                    asked,
-                    scorer,
+                search = _Search(
+                    problem,
+                    estimators,
                     replace(settings, limit=0) if index in climbing else settings,
-                    problem.seed,
                     starts.get(index),
-                    enumerated[asked.ends.order],
+                    enumerated[problem.markov.ends.order],
                     progress,
                 )
-                if progress is not None:
-                    progress("errors of the best", index, len(problems))
-                best = _with_errors(best, _scorer(estimators, careful, problem))
+                best = search.by(chosen.name)
+                if not chosen.asked and search.unsound(best, chosen.name):
+                    shape = float(best.scores.pareto_k[0])
+                    chosen = estimators.without_weights(chosen, shape)
+                    best = search.by(chosen.name)
             other = None
             if held_out is not None:
                 others = known.setdefault(id(held_out), Estimators(held_out))
                 other = _scorer(others, others.named(chosen.name), problem)
-            certificate = _certificate(best, careful)
-            shape = estimators.shape_of(best.counts[0])
-            found.append((problem, bank, best, other, chosen, certificate, shape))
+            certificate = _certificate(best, estimators.named(chosen.name))
+            plain = _scorer(estimators, estimators.named("importance"), problem)
+            found.append((problem, bank, best, other, chosen, certificate, plain))
             if progress is not None:
                 progress("searching classes", index + 1, len(problems))
         queries = problems[0].model.queries.since(before)
@@ -198,7 +196,8 @@ class ClassSearch:
         asked = problem.markov
         asked.mask()  # refuses what cannot be satisfied
         counts, _, last = asked.describe(random_prompts(asked, PROBES, problem.seed))
-        probes = FoldedPrompts(asked.ends, estimators.with_observed(counts), last)
+        last = last % asked.tail.n_contexts
+        probes = FoldedPrompts(asked.tail, estimators.with_observed(counts), last)
         return estimators.choose(problem.expected, probes, problem.horizon)
 
 
@@ -215,8 +214,41 @@ def _scorer(
     estimators: Estimators, posterior: HardPromptPosterior, problem: Problem
 ) -> PosteriorScorer:
     return PosteriorScorer(
-        estimators, posterior, problem.expected, problem.horizon, problem.markov.ends
+        estimators, posterior, problem.expected, problem.horizon, problem.markov.tail
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """One problem's search, by one estimator or another."""
+
+    problem: Problem
+    estimators: Estimators
+    settings: SearchSettings
+    starts: Int[Tensor, "R m"] | None
+    classes: PromptClasses | None
+    progress: Progress | None
+
+    def by(self, name: str) -> BestClasses:
+        """The best classes by an estimator, with its errors."""
+        careful = self.estimators.named(name)
+        best = search_classes(
+            self.problem.markov,
+            _scorer(self.estimators, careful.for_search(), self.problem),
+            self.settings,
+            self.problem.seed,
+            self.starts,
+            self.classes,
+            self.progress,
+        )
+        if self.progress is not None:
+            self.progress("errors of the best", 0, 1)
+        return _with_errors(best, _scorer(self.estimators, careful, self.problem))
+
+    def unsound(self, best: BestClasses, name: str) -> bool:
+        """Whether plain weights chose a prompt that they cannot speak of."""
+        weighs = name == "importance"
+        return weighs and not bool(trusted_weights(best.scores, len(self.estimators.bank))[0])
 
 
 def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
@@ -295,13 +327,15 @@ def _answer(
     held_out: PosteriorScorer | None,
     chosen: EstimatorChoice,
     certificate: Certificate | None,
-    shape: float,
+    plain: PosteriorScorer,
     queries: QueryCount,
 ) -> Answer:
     """The best prompt, with what the bank and one it was not chosen on make of it."""
-    other = None
-    if held_out is not None:
-        other = held_out(found.counts[:1], torch.zeros(1, dtype=torch.long), found.last[:1])
+    best = (found.counts[:1], torch.zeros(1, dtype=torch.long), found.last[:1])
+    other = None if held_out is None else held_out(*best)
+    weighed = plain(*best)
+    sound = bool(trusted_weights(weighed, len(plain.estimators.bank))[0])
+    shape = float(weighed.pareto_k[0])
     ess = float(found.scores.ess_fraction[0])
     candidates = candidates_of(problem.markov, found)
     return Answer(
@@ -312,6 +346,8 @@ def _answer(
         surrogate_standard_error=float(found.scores.standard_error[0]),
         held_out_surrogate=None if other is None else float(other.value[0]),
         held_out_standard_error=None if other is None else float(other.standard_error[0]),
+        plain_surrogate=float(weighed.value[0]) if sound else None,
+        plain_standard_error=float(weighed.standard_error[0]) if sound else None,
         ess_fraction=None if math.isnan(ess) else ess,
         pareto_k=shape,
         steps=len(found.history),

@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
+from posteer.banks.probes import require_laws
 from posteer.banks.reweighed import effective_latents, weighed
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import InputError, Progress, integer, phase, require
+from posteer.methods.cautions import Caution, Doubt
 from posteer.methods.protocol import LatentsFrom, Needs, Problem
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
@@ -95,6 +97,7 @@ def _rolled_out(
     base, given = model.base, problem.bank
     if given is not None:
         _require_match(problem, base, given)
+        given = _asked_again(problem, given)
         others = (shipped_bank(base.fingerprint, kind) for kind in ("held-out", "tuning"))
         fresh = (b for b in others if b is not None and b.origin.seed != given.origin.seed)
         other = None if given.origin.context else next(fresh, None)
@@ -146,7 +149,7 @@ def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
         return
     origin, context = bank.origin, problem.context
     require(
-        origin.fingerprint == model.fingerprint,
+        bank.names(model),
         f"the bank was drawn from {origin.model} ({origin.fingerprint[:8]}), not from "
         f"{model.name} ({model.fingerprint[:8]}): use --allow-mismatch to use it all the same",
     )
@@ -158,6 +161,35 @@ def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
         f"the bank is a posterior, drawn after {len(origin.context)} observed tokens of "
         f"{origin.model}, and {asked}: use --allow-mismatch to use it all the same"
     )
+
+
+def _asked_again(problem: Problem, bank: LatentBank) -> LatentBank:
+    """The bank, once a model that may have changed is asked for the laws it was drawn from.
+
+    That is charged: to the bank, whose cost all utilities share, and to the budget of the model.
+    """
+    if problem.request.allow_mismatch:
+        return bank
+    aside = Metered(problem.model.base)
+    otherwise = "draw another, or use --allow-mismatch to use it all the same"
+    left = problem.max_model_tokens
+    require_laws(bank.probe, aside, bank.origin.context, otherwise, left)
+    asked = aside.queries
+    problem.model.queries = problem.model.queries.plus(asked)
+    tokens = bank.origin.tokens + asked.forward_tokens
+    return replace(bank, origin=replace(bank.origin, tokens=tokens))
+
+
+def of_bank(problem: Problem) -> tuple[Caution, ...]:
+    """What there is to doubt of a bank that was given: that it is of another model or context."""
+    bank, base = problem.bank, problem.model.base
+    if bank is None or not problem.request.allow_mismatch:
+        return ()
+    origin = bank.origin
+    if bank.names(base) and origin.context in ((), problem.context):
+        return ()
+    figures = {"bank": origin.model, "fingerprint": origin.fingerprint}
+    return (Caution(Doubt.BANK_MISMATCH_ALLOWED, figures),)
 
 
 def draw_settings(analytic: bool) -> dict[str, Any]:

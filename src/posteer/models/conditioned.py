@@ -29,6 +29,7 @@ class Conditioned(Model):
         )
         self._base, self.context, self.name = base, context, base.name
         self.vocab_size, self.family, self.can = base.vocab_size, base.family, base.can
+        self.probed = base.probed
         self.max_length = None if longest is None else longest - len(context)
 
     @property

@@ -23,6 +23,7 @@ class ExactModel(Model):
     """
 
     can = Can.EXACT
+    probed = False
     prior: Prior
 
     def __init__(self, prior: Prior, name: str = "exact", base: ExactModel | None = None) -> None:

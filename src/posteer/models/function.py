@@ -40,9 +40,10 @@ class HistoryState:
 class FunctionModel(Model):
     """`predict(tokens[B, T]) -> probabilities[B, V]` of the next token, T from 0 on.
 
-    `order` is that of the latent kernels one believes it filters. `fingerprint` tells banks apart;
-    give one that changes when the model does. The meter counts new tokens, as if what was sent
-    before were remembered. Each history is taken to be predicted alike in any batch.
+    `order` is that of the latent kernels one believes it filters. Banks are told apart by the name,
+    the weights that `predict` holds, and what it predicts; or by a `fingerprint` that is given, and
+    what it predicts. The meter counts new tokens, as if what was sent before were remembered. Each
+    history is taken to be predicted alike in any batch.
     """
 
     def __init__(
@@ -59,12 +60,15 @@ class FunctionModel(Model):
         self.predict, self.name, self.prior, self._home = predict, name, prior, home
         space = _space(vocab_size, order, name)
         self.family, self.vocab_size = MarkovFamily(space), space.vocab_size
-        facts = f"{name} {vocab_size} {order}"
-        self._fingerprint = fingerprint or hashlib.sha256(facts.encode()).hexdigest()
+        self.given_fingerprint = fingerprint
 
     @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
+    def holder(self) -> Any:
+        return self.predict
+
+    def called(self, name: str, made_of: str) -> str:
+        facts = f"{name} {self.vocab_size} {self.order}{made_of}"
+        return hashlib.sha256(facts.encode()).hexdigest()
 
     def batch_invariant(self, n_tokens: int) -> bool:
         return True
@@ -138,13 +142,7 @@ class Adapted(Model):
     What else a model may declare is taken where the object has it, under the same name.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        name: str,
-        fingerprint: str | None = None,
-        home: Home | None = None,
-    ) -> None:
+    def __init__(self, model: Any, name: str, home: Home | None = None) -> None:
         made = not isinstance(model, type)
         require(made, f"{name} is a class: expected a model made of it, as in {name}()")
         for needed in ("start", "advance"):
@@ -162,12 +160,12 @@ class Adapted(Model):
         self.prior = getattr(model, "prior", getattr(model, "process", None))
         self.can = getattr(model, "can", _abilities_of(model))
         self.name, self.made_of = getattr(model, "name", name), type(model).__qualname__
-        self._fingerprint: str | None = getattr(model, "fingerprint", fingerprint)
+        self.given_fingerprint = getattr(model, "fingerprint", None)
         self._takes_capacity = "capacity" in inspect.signature(model.start).parameters
 
     @property
-    def fingerprint(self) -> str:
-        return self._fingerprint or super().fingerprint
+    def holder(self) -> Any:
+        return self.model
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         room = {"capacity": capacity} if self._takes_capacity else {}
@@ -222,27 +220,27 @@ def _space(vocab_size: Any, order: Any, name: str) -> ContextSpace:
 
 def from_file(text: str, device: str = "cpu") -> Model:
     """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
-    `vocab_size` and `order` set on it. It is known by the file's content."""
+    `vocab_size` and `order` set on it. It is known by its name in the file, wherever that lies and
+    whatever else it says."""
     given, home = object_from_file(text)
+    model = _opened(given, text, home)
     path, _, attribute = text.rpartition(":")
-    content = Path(path).read_bytes() + attribute.encode()
-    fingerprint = hashlib.sha256(content).hexdigest()
+    model.known_as = attribute
+    model.content = hashlib.sha256(Path(path).read_bytes() + attribute.encode()).hexdigest()
+    return model
+
+
+def _opened(given: Any, text: str, home: Home) -> Model:
     if isinstance(given, Model):
-        given.made_of = fingerprint
         for method in ("start", "advance", *ABILITIES):
             setattr(given, method, _guarded(getattr(given, method), text, home))
         return given
     if hasattr(given, "advance"):
-        return Adapted(given, text, fingerprint, home)
+        return Adapted(given, text, home)
     require(
         callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",
     )
     return FunctionModel(
-        given,
-        vocab_size=given.vocab_size,
-        order=given.order,
-        name=text,
-        fingerprint=fingerprint,
-        home=home,
+        given, vocab_size=given.vocab_size, order=given.order, name=text, home=home
     )

@@ -47,12 +47,16 @@ class Metered(Model):
         self.inner = model
         self.name, self.vocab_size = model.name, model.vocab_size
         self.family, self.max_length = model.family, model.max_length
-        self.can, self.context = model.can, model.context
+        self.can, self.context, self.probed = model.can, model.context, model.probed
         self.queries = QueryCount()
 
     @property
     def fingerprint(self) -> str:
         return self.inner.fingerprint
+
+    @property
+    def formerly(self) -> tuple[str, ...]:
+        return self.inner.formerly
 
     @property
     def prior(self) -> Prior | None:  # type: ignore[override]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from posteer.core.shapes import Bool, Float, Int
 from posteer.families.protocol import Family, Prior
+from posteer.models.held_weights import weights_digest
 from posteer.tokens.contexts import ContextSpace
 
 
@@ -54,8 +55,10 @@ class Model:
 
     `family` is what its latents are believed to be, `prior` their law, `context` what it has read
     before any prompt; None and empty where nothing is known. `max_length` is the most tokens a
-    history may have, None if any number. Banks know a model by its `fingerprint`: equal for models
-    that compute the same, and for them only. `made_of` tells apart what else is called the same.
+    history may have, None if any number. Banks know a model by its `fingerprint`; `made_of` tells
+    apart what else is called the same, `known_as` stands for the name where that may change. A
+    model is `probed` unless its fingerprint says all that it computes: its banks keep some of its
+    laws, and it is asked for them again before they are used.
     """
 
     name: str = "model"
@@ -68,11 +71,38 @@ class Model:
     device: torch.device = torch.device("cpu")
     narrow_cache: bool = False
     made_of: str = ""
+    known_as: str = ""
+    content: str = ""
+    given_fingerprint: str | None = None
+    probed: bool = True
 
     @property
     def fingerprint(self) -> str:
-        kind, known = type(self).__qualname__, f"{self.vocab_size} {self.order} {self.made_of}"
-        return hashlib.sha256(f"{kind} {self.name} {known}".encode()).hexdigest()
+        """One that was given; else its name and the weights it holds, where it holds any."""
+        if self.given_fingerprint is not None:
+            return self.given_fingerprint
+        weights = weights_digest(self.holder)
+        made_of = f"{self.made_of} {weights}" if weights else self.made_of
+        return self.called(self.known_as or self.name, made_of)
+
+    @property
+    def formerly(self) -> tuple[str, ...]:
+        """What a bank of an earlier version, which keeps no laws, may call it as well: weights were
+        not looked for, and a model in a file was known by the file's `content`."""
+        if self.given_fingerprint is not None:
+            return ()
+        plain = self.called(self.name, self.made_of)
+        return (self.content, self.called(self.name, self.content)) if self.content else (plain,)
+
+    @property
+    def holder(self) -> Any:
+        """What its weights are looked for in."""
+        return self
+
+    def called(self, name: str, made_of: str) -> str:
+        """A hash of a name and of what the model is made of."""
+        kind, known = type(self).__qualname__, f"{self.vocab_size} {self.order} {made_of}"
+        return hashlib.sha256(f"{kind} {name} {known}".encode()).hexdigest()
 
     @property
     def order(self) -> int:

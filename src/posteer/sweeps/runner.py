@@ -13,6 +13,7 @@ from pathlib import Path
 
 from posteer.api.eliciting import elicit_batch
 from posteer.banks import draw_bank, load_bank
+from posteer.banks.probes import behaviour
 from posteer.banks.shipped import shipped_path
 from posteer.core import InputError, Progress, phase, timed
 from posteer.core.files import write_json
@@ -60,7 +61,7 @@ class Runner:
     bank_files: dict[str, Path]
     device: str
     report: Report = field(default_factory=Report)
-    _models: dict[str, Model] = field(default_factory=dict)
+    _models: dict[str, tuple[Model, str]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Until every run is in the store, whoever solves it."""
@@ -134,9 +135,10 @@ class Runner:
 
     def _open(self, run: RunConfig) -> tuple[Model, Path | None]:
         if run.model not in self._models:
-            self._models[run.model] = open_model(run.model, self.device)
-        model = self._models[run.model]
-        if model.fingerprint != run.model_fingerprint:
+            opened = open_model(run.model, self.device)
+            self._models[run.model] = (opened, behaviour(opened))
+        model, known_by = self._models[run.model]
+        if known_by != run.model_fingerprint:
             raise ChangedError(f"{run.model} has changed since: run the command again")
         return model, self._bank(run, model)
 
@@ -151,7 +153,7 @@ class Runner:
             return None if path == shipped_path(model.fingerprint) else path
         self.store.banks.mkdir(exist_ok=True)
         length, seed = plan.rollout_length, plan.seed
-        kept = f"{model.fingerprint[:16]}-{plan.n_samples}x{length}-{seed}-{plan.unvisited}"
+        kept = f"{run.model_fingerprint[:16]}-{plan.n_samples}x{length}-{seed}-{plan.unvisited}"
         path = self.store.banks / f"{kept}.safetensors"
         with self.store.claim(path.name, wait=True):
             if path.exists() and not _is_whole(path):

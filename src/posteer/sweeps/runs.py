@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from posteer.banks import DrawPlan, load_bank
+from posteer.banks.probes import behaviour, require_laws
 from posteer.banks.shipped import shipped_path
 from posteer.core.errors import require
 from posteer.core.files import sha256
@@ -27,7 +28,8 @@ from posteer.sweeps.configuration import SweepConfig
 class RunConfig:
     """All that decides a run's outcome. Its hash is its name.
 
-    Fingerprints stand for what names cannot tell: weights, a user's function, a bank.
+    Fingerprints stand for what names cannot tell: weights, what a user's model predicts, a user's
+    function, a bank.
     """
 
     model: str
@@ -99,6 +101,7 @@ def expand(config: SweepConfig) -> Expansion:
         methods = {text: open_method(text) for text in grid.methods}
         for name in grid.models:
             model = open_model(name, "cpu")
+            known_by = behaviour(model)
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
             require(own is None or own.is_file(), f"{own}: there is no such bank")
@@ -113,7 +116,7 @@ def expand(config: SweepConfig) -> Expansion:
                             for seed in grid.seeds:
                                 run = RunConfig(
                                     model=name,
-                                    model_fingerprint=model.fingerprint,
+                                    model_fingerprint=known_by,
                                     utility=utility,
                                     utility_fingerprint=source,
                                     length=length,
@@ -158,13 +161,15 @@ def _bank_of(model: Model, needs: Needs, own: Path | None) -> Path | None:
     if plan is None:
         return None
     if own is not None:
-        origin = load_bank(own).origin
+        bank = load_bank(own)
+        origin = bank.origin
         require(
-            origin.fingerprint == model.fingerprint and not origin.context,
+            bank.names(model) and not origin.context,
             f"{own}: drawn from {origin.model}"
             + (" after observed tokens" if origin.context else "")
             + f", not from {model.name}: expected a bank of its prior",
         )
+        require_laws(bank.probe, model, (), f"draw {own} again")
         return own
     return shipped_path(model.fingerprint) if plan == DrawPlan() else None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from posteer.methods.answers import (
     Asked,
     Because,
@@ -10,6 +12,7 @@ from posteer.methods.answers import (
     EstimatorChoice,
     Verification,
 )
+from posteer.methods.cautions import Caution, Doubt
 
 BECAUSE = {
     Because.BANK_GIVEN: "latents from the bank given",
@@ -29,6 +32,35 @@ BECAUSE = {
 }
 
 
+DOUBTS = {
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "{standard_errors:.0f} standard errors off: the model is no "
+    "such Bayes filter",
+    Doubt.LOW_ESS: "low: the bank hardly covers this posterior",
+    Doubt.HIGH_PARETO_K: "above 0.7: do not trust the surrogate",
+    Doubt.ALL_ROLLOUTS_ALIKE: "Monte Carlo: all rollouts alike",
+    Doubt.BANK_MISMATCH_ALLOWED: "drawn from {bank} or after another context: used all the same",
+}
+
+
+def doubt_text(warnings: Sequence[Caution], kind: Doubt) -> str:
+    """What a record warns of, of this kind; nothing if it does not."""
+    return "".join(DOUBTS[kind].format(**one.figures) for one in warnings if one.kind is kind)
+
+
+IN_SHORT = {
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "the model is no such Bayes filter",
+    Doubt.LOW_ESS: "the bank hardly covers the posterior",
+    Doubt.HIGH_PARETO_K: "Pareto k-hat above 0.7, do not trust the surrogate",
+    Doubt.ALL_ROLLOUTS_ALIKE: "all Monte Carlo rollouts alike",
+    Doubt.BANK_MISMATCH_ALLOWED: "the bank is of another model or context",
+}
+
+
+def warned_text(kind: Doubt, runs: int, of: int) -> str:
+    """What so many runs of a comparison warn of."""
+    return f"{IN_SHORT[kind]} ({runs} of {of} runs)"
+
+
 def choice_text(choice: Choice) -> str:
     """Which method, and why."""
     reasons = (BECAUSE[one.because].format(**one.figures) for one in choice.reasons)
@@ -41,6 +73,8 @@ def estimator_text(chosen: EstimatorChoice) -> str:
         return f"{chosen.name}: as asked"
     weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
     fits = f"misfit {chosen.misfit:.1f}"
+    if chosen.pareto_k_at_best is not None:
+        weights += f", not at the prompt they like best (k-hat {chosen.pareto_k_at_best:.2f} there)"
     if not chosen.fits:
         return f"{chosen.name}: {weights}; the fit is not ({fits})"
     if chosen.relative_error is None:

@@ -2,8 +2,14 @@
 
 Two blocks of a sequence that start in the same context and end in the same context can trade places
 without changing any transition count. A Bayes filter of that order gives both sequences the same
-probability and predicts the same next token after either: there is no chance in it, so what is
-reported is a size and not a p-value.
+probability and predicts the same next token after either. There is no chance in that: what exceeds
+rounding is a deviation. A trained network has some, so the vote is on its size.
+
+The size that votes is the `lean`, |p - p'| / (p + p') for a sequence and its swap: 0 if order tells
+nothing, 1 if one of them is impossible. Half its mean is the total variation between the model and
+the nearest law that does not know the order of what was swapped, so the mean of a utility between 0
+and 1, however far it reads, differs by no more than that. `MATTERS` allows odds of 55 to 45, which
+is 0.05 of such a utility over the whole length; the p-value is for a mean lean below it.
 """
 
 from __future__ import annotations
@@ -15,15 +21,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.banks.checks.statistics import Interval, mean_interval
+from posteer.banks.checks.statistics import Interval, mean_interval, upper_tail
 from posteer.banks.checks.tracing import trace
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.shapes import Int
+from posteer.core.shapes import Float, Int
 from posteer.families.markov.family import markov_space
 from posteer.models.protocol import Model
 from posteer.tokens.contexts import ContextSpace
 
 TOKENS_AT_ONCE = 2**16
+
+MATTERS = 0.1
+"""The mean lean up to which it does not matter for steering that order tells something."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +43,9 @@ class ExchangeabilityCheck:
     which something could be swapped (`moved` of them; `swaps` a sequence on average); `drift` its
     signed mean; `largest` the largest; `next_token` the mean total variation between the laws that
     follow.
-    `impossible` counts swapped sequences of probability zero, which are left out of the means.
+    `impossible` counts swapped sequences of probability zero, which are left out of these means.
     `rounding` is what arithmetic alone may do; `exact` whether nothing exceeds it.
+    `lean` is the mean lean, the impossible included, and `p_value` that of one above `threshold`.
     """
 
     sequences: int
@@ -50,17 +60,28 @@ class ExchangeabilityCheck:
     rounding: float
     exact: bool
     differences: list[float]
+    lean: Interval
+    threshold: float
+    p_value: float
+
+    @property
+    def told(self) -> bool:
+        """Whether enough could be swapped to tell."""
+        return self.moved >= self.sequences / 4
 
     @property
     def verdict(self) -> str:
         """In words, for the report."""
-        if self.moved < self.sequences / 4:
+        if not self.told:
             return "too few equal contexts to swap blocks"
         if self.impossible:
             return f"{self.impossible} swapped sequences are impossible"
         if self.exact:
             return "exchangeable to rounding"
-        return f"swaps move {self.length} tokens by {self.size.value:.2g} nats"
+        return (
+            f"swaps move {self.length} tokens by {self.size.value:.2g} nats "
+            f"(lean {self.lean.value:.2g}, matters past {self.threshold:g})"
+        )
 
 
 def check_exchangeability(
@@ -92,6 +113,7 @@ def check_exchangeability(
     nats = torch.cat([none, *differences])
     possible = nats[torch.isfinite(nats)]
     rounding = 100 * epsilon * length
+    leans = (nats.abs() / 2).tanh().nan_to_num(nan=1.0)
     return ExchangeabilityCheck(
         sequences=rollouts,
         length=length,
@@ -105,7 +127,20 @@ def check_exchangeability(
         rounding=rounding,
         exact=len(nats) == 0 or bool((nats.abs() <= rounding).all()),
         differences=possible.tolist(),
+        lean=mean_interval(leans) if len(leans) else Interval(0.0, 0.0, 0.0),
+        threshold=MATTERS,
+        p_value=p_value_beyond(leans, MATTERS) if moved >= rollouts / 4 else 1.0,
     )
+
+
+def p_value_beyond(leans: Float[Tensor, "n"], threshold: float) -> float:
+    """The chance of such leans if their mean were at most the threshold.
+
+    Their spread is taken to be at least that of a mean at the threshold: few leans may be alike.
+    """
+    excess = float(leans.mean()) - threshold
+    error = max(float(leans.std()) if len(leans) > 1 else 1.0, threshold) / math.sqrt(len(leans))
+    return upper_tail(excess / error)
 
 
 def _log_probability(laws: Tensor, tokens: Int[Tensor, "B T"]) -> Tensor:
@@ -132,11 +167,14 @@ def _two_blocks(
     contexts: np.ndarray, stream: np.random.Generator, tries: int = 20
 ) -> tuple[int, int, int, int] | None:
     """i < j <= p < q with equal contexts at i and p and at j and q, or None if none was found."""
-    again = np.array([at for at in range(len(contexts)) if contexts[at] in contexts[at + 1 :]])
+    met = contexts.tolist()
+    last = {context: at for at, context in enumerate(met)}
+    until = np.array([last[context] for context in met])
+    again = np.flatnonzero(until > np.arange(len(until)))
     for _ in range(tries if len(again) else 0):
         i = int(stream.choice(again))
         p = int(stream.choice(np.flatnonzero(contexts[i + 1 :] == contexts[i]) + i + 1))
-        ends = np.isin(contexts[i + 1 : p + 1], contexts[p + 1 :])
+        ends = until[i + 1 : p + 1] > p
         if not ends.any():
             continue
         j = int(stream.choice(np.flatnonzero(ends) + i + 1))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.banks.checks.statistics import Interval, bonferroni, normal_tail
+from posteer.banks.checks.statistics import Interval, bonferroni, effective_size, normal_tail
 from posteer.banks.checks.tracing import Trace, trace
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Bool, Float, Int
@@ -32,7 +32,8 @@ class Drift:
     """Between two visits to a context, of one token's probability.
 
     `mean` is the drift; `outward` its slope on the distance from uniform: 0.01 means that a
-    prediction 0.4 above uniform is expected to end 0.404 above it.
+    prediction 0.4 above uniform is expected to end 0.404 above it. `error` is the standard error of
+    `mean`, `slack` what else it may be off by.
     """
 
     context: int
@@ -42,6 +43,8 @@ class Drift:
     rollouts: int
     mean: Interval
     outward: Interval
+    error: float
+    slack: float
     p_value: float
 
 
@@ -147,11 +150,12 @@ def _drifts(
             lost = change.isnan()
             change = change.masked_fill(lost, 0.0)
             steady = float(change.std()) < 1e-9 if len(change) > 1 else False
-            if len(change) < least or (_effective_size(change) < least and not steady):
+            if len(change) < least or (effective_size(change) < least and not steady):
                 continue
             away = before - 1 / laws.shape[2]
             mean, mean_z = _estimate(change, torch.ones_like(change), lost, careful)
             outward, outward_z = _estimate(change, away, lost, careful)
+            error = float(change.std()) / math.sqrt(len(change))
             drifts.append(
                 Drift(
                     context=context,
@@ -161,18 +165,12 @@ def _drifts(
                     rollouts=len(change),
                     mean=mean,
                     outward=outward,
+                    error=error,
+                    slack=mean.high - mean.value - 1.96 * error,
                     p_value=bonferroni([normal_tail(mean_z), normal_tail(outward_z)]),
                 )
             )
     return drifts
-
-
-def _effective_size(change: Float[Tensor, "n"]) -> float:
-    """How many changes the variance rests on: few where minds are made up but for rare surprises,
-    and then a normal interval is not to be trusted."""
-    squares = change.square()
-    total = float(squares.square().sum())
-    return float(squares.sum()) ** 2 / total if total > 0 else 0.0
 
 
 UNSEEN = 7.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from posteer.banks.checks.moments import MomentCheck, check_moments
 from posteer.banks.checks.reference import Reference
 from posteer.banks.checks.statistics import bonferroni, two_sample_ks, wasserstein
 from posteer.banks.drawn import LatentBank
@@ -37,9 +38,10 @@ class RowDistance:
 
 @dataclass(frozen=True)
 class PriorCheck:
-    """Distances of all rows; `p_value` is corrected for their number."""
+    """Distances of all rows, and moments; `p_value` is corrected for the number of both."""
 
     rows: list[RowDistance]
+    moments: MomentCheck
     p_value: float
 
 
@@ -47,7 +49,7 @@ def check_prior(bank: LatentBank, exact: Reference) -> PriorCheck:
     """Every row, and every token but the first (which the others determine in a binary row)."""
     assert bank.counts is not None
     size, rows = len(bank), []
-    halves = exact.full[:size], exact.full[size:]
+    halves = exact.full[:size], exact.full[size : 2 * size]
     for context in range(bank.space.n_contexts):
         own = _frequencies(bank.counts, context)
         counted = _frequencies(exact.full, context)
@@ -72,7 +74,9 @@ def check_prior(bank: LatentBank, exact: Reference) -> PriorCheck:
                     ),
                 )
             )
-    return PriorCheck(rows, bonferroni([row.p_value for row in rows]))
+    moments = check_moments(bank.counts, exact.full, exact.prior.mean(0))
+    distances = bonferroni([row.p_value for row in rows])
+    return PriorCheck(rows, moments, bonferroni([distances, moments.p_value]))
 
 
 def _frequencies(counts: Int[Tensor, "L C V"], context: int) -> Float[Tensor, "n V"]:

@@ -19,6 +19,9 @@ from posteer.families.markov.family import MarkovFamily, markov_space
 from posteer.families.protocol import Prior
 from posteer.models.protocol import Model
 
+BINS = 8
+"""Bins of ranks that should be equally full."""
+
 
 @dataclass(frozen=True)
 class RankCheck:
@@ -44,7 +47,7 @@ def check_ranks(
     seed: int,
     progress: Progress | None = None,
 ) -> RankCheck:
-    """`draws + 1` should be a multiple of 8, the number of bins."""
+    """`draws + 1` should be a multiple of `BINS`."""
     space = markov_space(model.family, "calibration")
     family = MarkovFamily(space)
     generator = torch_stream(seed, "rank-check")
@@ -72,7 +75,7 @@ def check_ranks(
         for token in range(1, space.vocab_size):
             name = f"{context}>{token}"
             named[name] = ranks[:, context, token].tolist()
-            p_values[name] = uniformity(ranks[:, context, token], draws + 1, 8)
+            p_values[name] = uniformity(ranks[:, context, token], draws + 1, BINS)
     return RankCheck(
         simulations, draws, observed, future, named, p_values, bonferroni(list(p_values.values()))
     )

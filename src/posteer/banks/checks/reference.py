@@ -16,11 +16,14 @@ from posteer.families.protocol import Prior
 PRIOR_DRAWS = 20_000
 ROWS_AT_ONCE = 2**23
 
+LEAST_ROLLOUTS = 4096
+"""Exact ones are cheap, and the noise of comparing should be the bank's."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """`prior`: latents themselves. `counts`: of exact rollouts, twice as many as the bank's, at the
-    bank's lengths."""
+    """`prior`: latents themselves. `counts`: of exact rollouts, twice as many as the bank's or
+    `LEAST_ROLLOUTS`, at the bank's lengths."""
 
     prior: Float[Tensor, "P C V"]
     counts: dict[int, Int[Tensor, "L C V"]]
@@ -40,7 +43,7 @@ def reference(prior: Prior, bank: LatentBank, seed: int) -> Reference:
     stream, generator = numpy_stream(seed, "reference-bank"), torch_stream(seed, "reference-bank")
     # a rollout goes on from the last tokens observed
     known = torch.tensor(context[-family.order :] if family.order else (), dtype=torch.long)
-    left = 2 * len(bank)
+    left = max(2 * len(bank), LEAST_ROLLOUTS)
     while left > 0:
         n = min(left, max(1, ROWS_AT_ONCE // (length * family.space.n_contexts)))
         left -= n

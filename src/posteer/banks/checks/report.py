@@ -1,7 +1,7 @@
 """Does a model behave as a Bayes filter of its order? Five checks and a verdict.
 
-Three are tests with p-values (prior, calibration, martingale), two are measurements of size
-(exchangeability, convergence).
+Four vote, by p-values: prior, calibration and martingale against chance, exchangeability against a
+size that matters. Convergence is a measurement. `power` says how small a departure they could see.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 from posteer.banks.checks.convergence import ConvergenceCheck, check_convergence
 from posteer.banks.checks.exchangeability import ExchangeabilityCheck, check_exchangeability
 from posteer.banks.checks.martingale import MartingaleCheck, check_martingale
+from posteer.banks.checks.power import Power, power_of
 from posteer.banks.checks.prior import PriorCheck, check_prior
 from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
 from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.drawn import LatentBank, open_bank
+from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
@@ -69,6 +71,7 @@ class FilterReport:
     martingale: MartingaleCheck
     exchangeability: ExchangeabilityCheck
     convergence: ConvergenceCheck | None
+    power: Power
 
     @property
     def p_values(self) -> dict[str, float]:
@@ -76,6 +79,7 @@ class FilterReport:
             "prior": self.prior,
             "ranks": self.ranks,
             "martingale": self.martingale,
+            "exchangeability": self.exchangeability,
         }
         return {name: check.p_value for name, check in checks.items() if check is not None}
 
@@ -117,15 +121,16 @@ def check_filter(
     >>> bank = sample("exact:beta-bernoulli", rollouts=64, length=64)
     >>> report = check_filter("exact:beta-bernoulli", bank, CheckSettings(effort=0.1))
     >>> sorted(report.p_values)
-    ['martingale', 'prior', 'ranks']
+    ['exchangeability', 'martingale', 'prior', 'ranks']
     """
     given = settings or CheckSettings()
     model, bank = open_model(model, device), open_bank(bank)
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
     require(
-        bank.origin.fingerprint == model.fingerprint,
+        bank.names(model),
         f"the bank was drawn from {bank.origin.model}, not from {model.name}: nothing to compare",
     )
+    require_laws(bank.probe, model, bank.origin.context, "nothing to compare")
     prior_law, seed = model.prior, given.seed
     longest = model.max_length
     length = given.length if longest is None else min(given.length, longest - model.order)
@@ -166,6 +171,8 @@ def check_filter(
             seed=seed,
         )
     say("done", 5)
+    posterior = None if prior_law is None else prior_law.after(bank.origin.context)
+    voting = 2 if prior_law is None else 4
     return FilterReport(
         model=model.name,
         order=model.order,
@@ -174,4 +181,5 @@ def check_filter(
         martingale=martingale,
         exchangeability=swaps,
         convergence=convergence,
+        power=power_of(posterior, prior, ranks, martingale, swaps, ALARM / voting),
     )

@@ -180,6 +180,12 @@ class ClassProblem:
         return begins_as(space, self.head, self.length, self.allowed)
 
     @property
+    def tail(self) -> ContextSpace:
+        """The space of what latents and goal read of a prompt's end: all that J sees beside the
+        counts, where `ends` may reach further to tell what is allowed."""
+        return ContextSpace(self.space.vocab_size, self.order)
+
+    @property
     def ends(self) -> ContextSpace:
         """The space of first and last contexts, wide enough for all that is asked of them."""
         order = self.order

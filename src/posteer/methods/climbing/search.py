@@ -95,7 +95,7 @@ def _all_classes(
 ) -> BestClasses:
     started = time.perf_counter()
     kept = problem.allowed_rows(classes)
-    counts, last = classes.counts[kept], classes.last[kept]
+    counts, last = classes.counts[kept], classes.last[kept] % problem.tail.n_contexts
     scores = scorer(counts, classes.starts[kept], last)
     best = _distinct(counts, last, scores, settings.keep)
     prompts = [classes.prompt(int(kept[row])) for row in best]
@@ -114,6 +114,7 @@ def _all_prompts(
     if problem.allowed is not None:
         prompts = prompts[problem.allowed.allows(prompts)]
     counts, first, last = problem.describe(prompts)
+    last = last % problem.tail.n_contexts
     scores = scorer(counts, first, last)
     best = _distinct(counts, last, scores, settings.keep)
     chosen = [prompts[row] for row in best]
@@ -198,6 +199,10 @@ def _climb(
             counts = narrowed(space, ends, counts, first, head)
         return counts, first, last
 
+    def as_scored(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        counts, first, last = describe(rows)
+        return counts, first, last % problem.tail.n_contexts
+
     def of_classes(rows: Tensor) -> Tensor:
         return problem.violations(*describe(rows))
 
@@ -207,7 +212,7 @@ def _climb(
         violations = allowed.violations
     found = climb(
         moves,
-        describe,
+        as_scored,
         scorer,
         violations,
         begin,
@@ -218,7 +223,7 @@ def _climb(
     )
     if len(found.rows) == 0:
         raise InputError(_nothing(problem))
-    counts, first, last = describe(found.rows)
+    counts, first, last = as_scored(found.rows)
     return BestClasses(
         moves.prompts_of(found.rows)[:, len(head) if problem.by_classes else 0 :],
         counts,

@@ -6,6 +6,10 @@ soft-pt     each position any embedding
 
 What continuations are judged from where a goal reads the prompt's last tokens: the nearest hard
 prompt's. Weights of the model are never touched: only the prefix is differentiated.
+
+Adam's steps are as large for a gradient of rounding errors as for any other, so that two ascents
+that differ in a last bit end at different prompts. On CPU they run in one thread: the order of sums
+then does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from posteer.core import Float, Int, Progress, Spec, integer, number, require
 from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import torch_stream
 from posteer.core.spec import within
+from posteer.core.threads import one_thread
 from posteer.methods.answers import Answer, StopReason
 from posteer.methods.direct.field import Field
 from posteer.methods.forecasting import work_of_search
@@ -52,7 +57,8 @@ class PrefixTuning:
         return work_of_search(problem, float((2 * self.steps + 1) * price), self)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        return self._tune(Field(problems), progress)
+        with one_thread():
+            return self._tune(Field(problems), progress)
 
     def _tune(self, field: Field, progress: Progress | None) -> list[Answer]:
         embeddings = field.model.embeddings()

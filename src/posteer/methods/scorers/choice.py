@@ -1,9 +1,11 @@
 """The estimators of a bank, and which of them to believe.
 
 A search takes the largest of thousands of scores, so it is one for all (`Estimators.choose`).
-k-hat and ESS decide whether plain weights are admitted, `misfit` whether the conjugate fit is; of
-two that are, the one with the smaller standard error is used. Where neither is, candidates found on
-the fit are scored again by SMC.
+k-hat and ESS decide whether plain weights are admitted, `misfit` whether the conjugate fit is.
+Plain weights assume nothing, so of two that are admitted the fit is used where it errs clearly
+less. Where neither is, candidates found on the fit are scored again by SMC. Probing prompts are
+random, the best one is not: where plain weights turn out unsound there, the search is made again
+without them.
 """
 
 from __future__ import annotations
@@ -15,9 +17,7 @@ from torch import Tensor
 
 from posteer.banks.drawn import Bank
 from posteer.core.shapes import Bool, Float, Int
-from posteer.core.weights import pareto_k
 from posteer.families.markov.fit.goodness import Misfit, misfit
-from posteer.families.markov.kernels import log_likelihood
 from posteer.goals.protocol import Utility
 from posteer.methods.answers import EstimatorChoice
 from posteer.methods.scorers import SCORERS
@@ -28,14 +28,25 @@ from posteer.methods.scorers.protocol import HardScores
 from posteer.methods.scorers.smc import TemperedSMC
 from posteer.tokens.contexts import ContextSpace
 
-TRUSTED_SHAPE = 0.7
-"""Pareto k-hat from which weights are not believed (Vehtari et al. 2024)."""
+TRUSTED_SHAPE = 0.5
+"""Pareto k-hat from which the *errors* of weights are not believed: their variance is infinite. A
+value alone is good up to 0.7 (Vehtari et al. 2024)."""
 
 TRUSTED_LATENTS = 100
 """Effective latents below which weights are not believed, whatever their tail looks like."""
 
+TRUSTED_COPIES = 10
+"""Effective latents that are enough where the largest weights are equal: draws of one atom, whose
+place no more of them would tell better."""
+
 ADMITTED = 0.8
 """Share of probing prompts whose weights must be trusted for plain weights to be admitted."""
+
+CLEARLY_LESS = 0.8
+"""Error of the fit over that of plain weights up to which its assumptions are worth making."""
+
+MANY_COMPONENTS = 8
+"""Components from which the prior is so unlike a Dirichlet that a fit has no less error."""
 
 
 class Estimators:
@@ -48,11 +59,6 @@ class Estimators:
     def with_observed(self, counts: Int[Tensor, "K C V"]) -> Float[Tensor, "K C V"]:
         """Counts with those of what was observed after the bank was drawn."""
         return counts.double() if self.observed is None else counts.double() + self.observed
-
-    def shape_of(self, counts: Int[Tensor, "C V"]) -> float:
-        """k-hat of the plain weights of one prompt."""
-        seen = self.with_observed(counts[None])
-        return pareto_k(log_likelihood(seen, self.bank.kernels)[0])
 
     def named(self, name: str) -> HardPromptPosterior:
         """An estimator that gives standard errors."""
@@ -84,10 +90,17 @@ class Estimators:
             return figures
         if admitted < ADMITTED:
             return replace(figures, name="conjugate")
+        if self.fit.selection.supported >= MANY_COMPONENTS:
+            return figures
         fitted = self.fit.of_folded(utility, probes, horizon)
         ratio = float((fitted.standard_error / plain.standard_error).nanmedian())
-        name = "conjugate" if ratio < 1 else "importance"
+        name = "conjugate" if ratio < CLEARLY_LESS else "importance"
         return replace(figures, name=name, relative_error=ratio)
+
+    def without_weights(self, chosen: EstimatorChoice, shape: float) -> EstimatorChoice:
+        """What to use where plain weights were chosen and have this k-hat at the best prompt."""
+        name = "conjugate" if self.misfit.good else "smc"
+        return replace(chosen, name=name, pareto_k_at_best=shape)
 
 
 def importance(estimators: Estimators) -> HardPromptPosterior:
@@ -111,9 +124,11 @@ def smc(estimators: Estimators) -> HardPromptPosterior:
 
 
 def trusted_weights(scores: HardScores, n_latents: int) -> Bool[Tensor, "K"]:
-    """k-hat below 0.7, or unknown, and enough effective latents."""
+    """k-hat below 0.5, or unknown, and enough effective latents; fewer where those are alike."""
     heavy = scores.pareto_k >= TRUSTED_SHAPE  # false for nan: no tail to judge
-    return ~heavy & (scores.ess_fraction * n_latents >= TRUSTED_LATENTS)
+    effective = scores.ess_fraction * n_latents
+    at_an_atom = scores.pareto_k.isneginf() & (effective >= TRUSTED_COPIES)
+    return at_an_atom | ~heavy & (effective >= TRUSTED_LATENTS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from posteer.families.markov.fit.expectation_maximisation import (
     evidence_of,
     expectation_maximisation,
 )
-from posteer.families.markov.fit.selection import Selection, select_components
+from posteer.families.markov.fit.selection import FINER, Selection, select_components
 from posteer.families.markov.urns import UrnMeans
 from posteer.goals.protocol import Utility
 from posteer.methods.scorers.posterior import (
@@ -38,23 +38,31 @@ POSTERIOR_DRAWS = 2000
 
 
 class ConjugateFit(HardPromptPosterior):
-    """J under a mixture of Dirichlets fitted to the bank by EM.
+    """J under a mixture of Dirichlets fitted to the bank by EM, finer than the bank supports.
 
     J is summed over classes of continuations in closed form, as Polya urns; where they are too many
     it is averaged over posterior draws of the kernel. The standard error is that of the fit: EM is
     climbed again from the fit under `replicates` random weightings of the bank's latents (Rubin's
     Bayesian bootstrap) and J is computed under each; Monte Carlo error is added where there is any.
-    It says nothing of priors that no such mixture resembles: `goodness.misfit` is there for that.
-    With `replicates=0` it is `nan` and a score costs a seventeenth.
+    The fit is finer than need be, so that what it is wrong by shows in that spread; of priors that
+    no such mixture resembles it says nothing: `goodness.misfit` is there for that. With
+    `replicates=0` it is `nan` and a score costs a small part.
     """
 
     name = "conjugate"
 
     def __init__(
-        self, bank: LatentBank, *, components: int = 32, replicates: int = 16, seed: int = 0
+        self,
+        bank: LatentBank,
+        *,
+        components: int = 32,
+        finer: int = FINER,
+        replicates: int = 32,
+        seed: int = 0,
     ) -> None:
         self.bank = bank
         self.most_components = components
+        self.finer = finer
         self.n_replicates = replicates
         self.seed = seed
         self._urns: dict[tuple[int, int], UrnMeans] = {}
@@ -72,7 +80,9 @@ class ConjugateFit(HardPromptPosterior):
 
     @cached_property
     def selection(self) -> Selection:
-        return select_components(self.bank.space, self.evidence, self.seed, self.most_components)
+        return select_components(
+            self.bank.space, self.evidence, self.seed, self.most_components, self.finer
+        )
 
     @property
     def mixture(self) -> DirichletMixture:
@@ -81,9 +91,7 @@ class ConjugateFit(HardPromptPosterior):
 
     def for_search(self) -> ConjugateFit:
         """The same fit with no replicates."""
-        quick = ConjugateFit(
-            self.bank, components=self.most_components, replicates=0, seed=self.seed
-        )
+        quick = ConjugateFit(self.bank, replicates=0, seed=self.seed)
         quick.__dict__["selection"] = self.selection
         quick._urns = self._urns
         return quick
@@ -176,7 +184,12 @@ class ConjugateFit(HardPromptPosterior):
 
 
 def _spread(values: Float[Tensor, "K R"]) -> Float[Tensor, "K"]:
-    """Standard deviation over replicates; `nan` without two."""
-    if values.shape[1] < 2:
+    """Standard deviation over replicates; `nan` without two.
+
+    That of R draws is itself uncertain: it is widened as Student's law widens the normal one at two
+    standard errors, `t_{R-1} / 2 ~ 1 + 5 / (4 (R - 1))` (its expansion in 1 / (R - 1)).
+    """
+    n = values.shape[1]
+    if n < 2:
         return values.new_full((len(values),), torch.nan)
-    return values.std(1)
+    return values.std(1) * (1 + 1.25 / (n - 1))

@@ -2,14 +2,23 @@
 
 `J ~ sum_l w_l mu_l`, `w_l ∝ prod_cv kernel_l[c, v]^T[c, v]`: exact as the bank grows, whatever the
 prior, and useless once few of its latents could have emitted the prompt. k-hat says when.
+
+Latents that were read off rollouts are off by what a rollout's length leaves open, all of them in
+the same direction: frequencies are more extreme than the chances behind them. What J changes by
+when half of each rollout's tokens are dropped says by how much.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
+from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
 from posteer.core.limits import NUMBERS_AT_ONCE
+from posteer.core.randomness import numpy_stream
+from posteer.core.shapes import Float
 from posteer.core.weights import pareto_smoothed, weighted_mean
 from posteer.families.markov.kernels import log_likelihood
 from posteer.goals.protocol import Utility
@@ -20,22 +29,69 @@ from posteer.methods.scorers.posterior import (
 )
 from posteer.methods.scorers.protocol import HardScores
 
+COUNTING = 2.0
+"""Times what half of a rollout's tokens change J by that counting may be off: once is what a bias
+in proportion to 1/length would leave, and it falls more slowly (studies/coverage.py)."""
+
+NO_MEAN = 1.0
+"""Pareto k-hat from which weights have no mean, so that smoothed ones have no standard error."""
+
 
 class ImportanceSampled(HardPromptPosterior):
     """Self-normalised weights over the bank, `smoothed` by PSIS if asked.
 
-    The standard error is the delta method's, `sqrt(sum_l w_l^2 (mu_l - J)^2)`. ESS is that of the
-    weights used, k-hat that of the raw ones.
+    The standard error is the delta method's, `sqrt(sum_l w_l^2 (mu_l - J)^2)`; with it goes what
+    counting may be off by, where latents were counted and errors are asked for, and what smoothing
+    changed, where it did. ESS is that of the weights used, k-hat that of the raw ones.
     """
 
-    def __init__(self, bank: LatentBank, *, smoothed: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, bank: LatentBank, *, smoothed: bool = False, errors: bool = True, seed: int = 0
+    ) -> None:
         self.bank = bank
         self.smoothed = smoothed
+        self.errors = errors
         self.seed = seed
         self.name = "psis" if smoothed else "importance"
 
+    def for_search(self) -> ImportanceSampled:
+        """The same weights; errors leave out counting."""
+        return ImportanceSampled(self.bank, smoothed=self.smoothed, errors=False, seed=self.seed)
+
+    @cached_property
+    def halved(self) -> Float[Tensor, "L C V"] | None:
+        """Latents by a random half of the tokens they were counted on; None where none were."""
+        if self.bank.counts is None:
+            return None
+        stream = numpy_stream(self.seed, "half-the-tokens")
+        counts = torch.from_numpy(stream.binomial(self.bank.counts.numpy(), 0.5)).double()
+        visits = counts.sum(-1, keepdim=True)
+        return torch.where(visits > 0, counts / visits.clamp(min=1), self.bank.kernels)
+
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        space, kernels = self.bank.space, self.bank.kernels
+        scores = self._by_kernels(self.bank.kernels, utility, prompts, horizon)
+        if not self.errors:
+            return scores
+        error = scores.standard_error
+        if self.halved is not None:
+            half = self._by_kernels(self.halved, utility, prompts, horizon)
+            error = torch.hypot(error, COUNTING * (half.value - scores.value))
+        if self.smoothed:
+            plain = ImportanceSampled(self.bank, errors=False, seed=self.seed)
+            change = scores.value - plain.of_folded(utility, prompts, horizon).value
+            error = torch.hypot(error, change)
+            error = error.masked_fill(scores.pareto_k >= NO_MEAN, torch.nan)
+        error = error.masked_fill(~error.isfinite(), torch.nan)
+        return HardScores.of(scores.value, error, scores.ess_fraction, scores.pareto_k)
+
+    def _by_kernels(
+        self,
+        kernels: Float[Tensor, "L C V"],
+        utility: Utility,
+        prompts: FoldedPrompts,
+        horizon: int,
+    ) -> HardScores:
+        space = self.bank.space
         means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
         parts = []
         for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // len(kernels))):

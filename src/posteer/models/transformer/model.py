@@ -66,6 +66,7 @@ class TransformerModel(Model):
     """
 
     can = Can.READ_TREES | Can.ONE_HOTS | Can.EMBED | Can.NARROW
+    probed = False
 
     def __init__(self, network: Transformer, name: str, prior: Prior | None = None) -> None:
         self.network, self.name, self.prior = network.eval(), name, prior

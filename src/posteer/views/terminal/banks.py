@@ -9,6 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from posteer.banks.checks.moments import Moment
+from posteer.banks.checks.power import Power
 from posteer.banks.checks.report import ALARM, FilterReport
 from posteer.banks.checks.statistics import Interval
 from posteer.banks.drawn import LatentBank
@@ -34,6 +36,7 @@ def bank_facts(bank: LatentBank, out: str | None) -> dict[str, Any]:
         "device": origin.device,
         "created": origin.created,
         "out": out,
+        "reused": bank.reused,
     }
 
 
@@ -61,7 +64,8 @@ def show_bank(bank: LatentBank, out: str | None) -> None:
         rows.add_row(name, f"{text}   (5, 25, 50, 75, 95 %)")
     cost = f"{origin.tokens:,} model tokens, {origin.seconds:.1f} s on {origin.device}"
     rows.add_row("cost", cost)
-    rows.add_row("drawn", origin.created)
+    again = " (nothing was drawn now: the bank was there)" if bank.reused else ""
+    rows.add_row("drawn", f"{origin.created}{again}")
     rows.add_row("seed, model", f"{origin.seed}, {origin.fingerprint[:12]}")
     if out is not None:
         rows.add_row("file", out)
@@ -89,6 +93,13 @@ def show_report(report: FilterReport) -> None:
                 f"(exact Bayes {exact[0]:.4f}, {exact[1]:.4f})",
                 _p(row.p_value, n_tests * len(report.prior.rows)),
             )
+        moments = report.prior.moments
+        for moment in moments.suspicious[:2]:
+            table.add_row(
+                _moment(moment),
+                f"{moment.value:.4f}, exact Bayes {moment.exact:.4f} ± {moment.error:.4f}",
+                _p(moment.p_value, 2 * n_tests * moments.compared),
+            )
     else:
         table.add_row("prior", "unknown process: nothing to compare with", "")
     if report.ranks is not None:
@@ -111,8 +122,9 @@ def show_report(report: FilterReport) -> None:
     table.add_row(
         f"{swaps.swaps:.1f} block swaps in {swaps.length} tokens",
         f"size {_interval(swaps.size)} nats (rounding {swaps.rounding:.1g}), "
-        f"next token {swaps.next_token:.2g}",
-        "",
+        f"next token {swaps.next_token:.2g}; lean {_interval(swaps.lean)}, "
+        f"matters past {swaps.threshold:g}",
+        _p(swaps.p_value, n_tests),
     )
     if report.convergence is not None:
         known = report.convergence.exact_slope
@@ -126,6 +138,31 @@ def show_report(report: FilterReport) -> None:
     console.print(table)
     colour = "green" if not report.alarms else "yellow"
     console.print(Text(f"{report.verdict} (false alarms: {ALARM:.0%})", style=colour))
+    console.print(Text(power_text(report.power), style="dim"))
+
+
+def power_text(power: Power) -> str:
+    """How small a departure would have been seen."""
+    said = {
+        "a lean of {:.2g} under swaps": power.exchangeability,
+        "a drift of {:.2g} in a probability": power.martingale,
+        "a variance of a row off by {:.0%}": power.prior,
+        "a concentration {:.2g} times too large": power.concentration,
+        "bins of ranks off by {:.0%}": power.ranks,
+    }
+    seen = [words.format(value) for words, value in said.items() if value is not None]
+    what = ", ".join(seen) or "nothing"
+    return f"seen with a chance of {power.chance:.0%} at this effort: {what}"
+
+
+def _moment(moment: Moment) -> str:
+    """An entry is a row and a token."""
+    row, token = moment.entry
+    if moment.other is None:
+        return f"mean of row {row}, token {token}, less the prior's"
+    if moment.other == moment.entry:
+        return f"variance of row {row}, token {token}"
+    return f"covariance of rows {row} and {moment.other[0]}, tokens {token} and {moment.other[1]}"
 
 
 def _interval(interval: Interval) -> str:

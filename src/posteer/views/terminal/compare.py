@@ -6,8 +6,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from posteer.methods.cautions import Doubt
 from posteer.results import Comparison
 from posteer.tokens.prompts import show_prompt
+from posteer.views.sentences import warned_text
 
 
 def show_comparison(found: Comparison) -> None:
@@ -39,6 +41,10 @@ def show_comparison(found: Comparison) -> None:
     best = max(found.methods, key=lambda summary: summary.best.expected_utility).best
     prompt = show_prompt(best.prompt, best.vocab_size)
     console.print(Text(f"best prompt: {prompt} by {best.method}, {best.expected_utility:.6f}"))
+    for summary in found.methods:
+        for kind, runs in summary.warnings.items():
+            text = warned_text(Doubt(kind), runs, n)
+            console.print(Text(f"{summary.method}: {text}", style="red"))
     if found.optimum is not None:
         which = "all prompts" if found.methods[0].runs[0].allowed is None else "allowed prompts"
         console.print(f"optimum over {which}: {found.optimum:.6f}")

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from posteer.core.device import pick_device
 from posteer.core.progress import Progress as Report
+from posteer.methods.cautions import MOST_PARETO_K, Doubt, weighs
 from posteer.results import Elicitation, Judged, Judgement, Question
 from posteer.tokens.prompts import show_prompt
 from posteer.training.loop import Progress as TrainingProgress
@@ -34,6 +35,7 @@ from posteer.training.plan import TrainingPlan
 from posteer.views.sentences import (
     certificate_text,
     choice_text,
+    doubt_text,
     estimator_text,
     verified_text,
 )
@@ -94,16 +96,17 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         error, snapped = answer.surrogate_standard_error, answer.snapped_surrogate
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
         name = "soft prefix" if error is None else "surrogate"
+        departure = _red(found.judged, Doubt.MODEL_IS_NO_SUCH_FILTER, "\n")
         spread = "" if error is None else f" ± {error:.4f}"
-        rows.add_row(name, f"{answer.surrogate:.4f}{spread}{after}{_departure(found)}")
+        rows.add_row(name, f"{answer.surrogate:.4f}{spread}{after}{departure}")
     if answer.held_out_surrogate is not None:
         error = answer.held_out_standard_error or 0.0
         rows.add_row("held-out latents", f"{answer.held_out_surrogate:.4f} ± {error:.4f}")
     if answer.ess_fraction is not None:
-        rows.add_row("ESS / L", f"{answer.ess_fraction:.3f}{_ess_verdict(answer.ess_fraction)}")
+        rows.add_row("ESS / L", f"{answer.ess_fraction:.3f}{_red(found.judged, Doubt.LOW_ESS)}")
     if answer.pareto_k is not None:
-        plain = answer.estimator is None or answer.ess_fraction is not None  # it has weights
-        rows.add_row("Pareto k-hat", _k_text(answer.pareto_k, plain))
+        warning = _red(found.judged, Doubt.HIGH_PARETO_K)
+        rows.add_row("Pareto k-hat", _k_text(answer.pareto_k, weighs(answer)) + warning)
     if answer.surrogate_history:
         low, high = min(answer.surrogate_history), max(answer.surrogate_history)
         rows.add_row("ascent", f"{sparkline(answer.surrogate_history)}  {low:.3f} to {high:.3f}")
@@ -120,6 +123,9 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row("verified", verified_text(answer.verified))
     if answer.certificate is not None:
         rows.add_row("certificate", certificate_text(answer.certificate))
+    other = doubt_text(found.judged.warnings, Doubt.BANK_MISMATCH_ALLOWED)
+    if other:
+        rows.add_row("bank", Text(other, style="red"))
     rows.add_row("model queries", _cost_text(found.cost))
     rows.add_row("time", f"{found.seconds:.2f} s")
     title = f"{asked.utility} from {asked.model} · {asked.method} · horizon {asked.horizon}"
@@ -155,9 +161,7 @@ def _rows_of_prompt(
     rows.add_row("prompt", _prompt_text(prompt, asked.vocab_size))
     rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
-    rows.add_row(
-        "optimum", _optimum_text(judged.expected_utility, judged.optimum, which, judged.exact)
-    )
+    rows.add_row("optimum", _optimum_text(judged, which))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
@@ -178,34 +182,32 @@ def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
 
 def _utility_text(result: Judged) -> str:
     if result.exact:
-        return f"{result.expected_utility:.6f} (exact)"
-    if result.standard_error == 0:
-        return f"{result.expected_utility:.4f} (Monte Carlo: all rollouts alike)"
+        return f"{_figure(result.expected_utility)} (exact)"
+    alike = doubt_text(result.warnings, Doubt.ALL_ROLLOUTS_ALIKE)
+    if alike:
+        return f"{result.expected_utility:.4f} ({alike})"
     return f"{result.expected_utility:.4f} ± {result.standard_error:.4f} (Monte Carlo)"
 
 
-def _optimum_text(
-    value: float, optimum: float | None, which: str = "all prompts", exact: bool = True
-) -> str:
-    if optimum is None and not exact:
+def _optimum_text(judged: Judged, which: str) -> str:
+    if judged.optimum is None and not judged.exact:
         return "unknown: J is sampled"
-    if optimum is None:
+    if judged.optimum is None:
         return "unknown: too many prompts to enumerate"
-    gap = optimum - value
-    return f"{optimum:.6f} over {which}" + (f", missed by {gap:.6f}" if gap > 1e-5 else "")
+    gap = judged.optimum - judged.expected_utility
+    missed = f", missed by {_figure(gap)}" if judged.rank != 1 else ""
+    return f"{_figure(judged.optimum)} over {which}{missed}"
 
 
-def _departure(found: Elicitation) -> str:
-    """A warning where the model does not do what its latents say a hard prompt does."""
-    error, snapped = found.answer.surrogate_standard_error, found.answer.snapped_surrogate
-    if error is None or snapped is not None or not found.judged.exact:
-        return ""
-    off = abs(found.judged.expected_utility - (found.answer.surrogate or 0.0))
-    if not off > 5 * error or off < 1e-9 * max(1.0, abs(found.judged.expected_utility)):
-        return ""  # the rest is rounding
-    if error == 0:
-        return f"\n[red]{off:.4g} off: the model is no such Bayes filter[/red]"
-    return f"\n[red]{off / error:.0f} standard errors off: the model is no such Bayes filter[/red]"
+def _figure(value: float) -> str:
+    """Six decimals, unless they would show nothing of it."""
+    return f"{value:.3e}" if 0 < abs(value) < 1e-4 else f"{value:.6f}"
+
+
+def _red(judged: Judged, kind: Doubt, before: str = "  ") -> str:
+    """A warning of a record, if it has one of this kind."""
+    text = doubt_text(judged.warnings, kind)
+    return f"{before}[red]{text}[/red]" if text else ""
 
 
 def _rank_text(rank: int | None, n_prompts: int | None) -> str:
@@ -214,18 +216,12 @@ def _rank_text(rank: int | None, n_prompts: int | None) -> str:
     return f"{rank:,} of {n_prompts:,}"
 
 
-def _ess_verdict(fraction: float) -> str:
-    return "" if fraction >= 0.01 else "  [red]low: the bank hardly covers this posterior[/red]"
-
-
 def _k_text(value: float, used: bool) -> str:
     if math.isnan(value):
         return "not enough distinct weights to say"
     if not used:
         return f"{value:.2f} of plain weights, which are not used"
-    if value > 0.7:
-        return f"{value:.2f}  [red]above 0.7: do not trust the surrogate[/red]"
-    return f"{value:.2f} (below 0.7 is good)"
+    return f"{value:.2f}" + (" (below 0.7 is good)" if value <= MOST_PARETO_K else "")
 
 
 def _cost_text(cost: dict[str, int]) -> str:

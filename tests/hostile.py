@@ -208,7 +208,7 @@ FLAGS = {"elicit": ["--json", "--allow-mismatch"], "compare": ["--json"], "evalu
          "sweep": ["--json", "--extend"], "tables": ["--figures", "--json"]}  # fmt: skip
 NEEDED = {"elicit": ["--method", "--length"],
           "compare": ["--model", "--methods", "--seeds", "--length"],
-          "evaluate": ["--prompt"], "sample": ["--model", "--rollouts", "--length", "--out"],
+          "evaluate": ["--prompt"], "sample": ["--out", "--model", "--rollouts", "--length"],
           "train": ["--out", "--preset", "--steps", "--batch", "--length", "--warmup"],
           "tables": [""], "sweep": ["--out", "--config"]}  # fmt: skip
 """Options that a quick line cannot do without."""

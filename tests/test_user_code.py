@@ -96,7 +96,7 @@ def test_a_model_that_exits_fails_its_runs_and_no_others(tmp_path, monkeypatch):
     assert ended.statuses == {"done": 1, "failed": 1}
     assert "raised SystemExit" in next(iter(ended.errors))
     (tmp_path / "at_once.py").write_text(MODELS["exits"])
-    with pytest.raises(posteer.InputError, match="at_once.py:f raised SystemExit"):
+    with pytest.raises(posteer.InputError, match=r"at_once.py:f raised SystemExit"):
         run_sweep(config_from({**both, "models": "at_once.py:f"}, "x"), tmp_path / "no")
     assert not (tmp_path / "no").exists()
 

@@ -135,4 +135,4 @@ def test_the_example_of_the_documentation_runs_as_pasted(tmp_path, monkeypatch, 
     status, out, _ = call(capsys, "sweep", "status", "--out", "runs/mine", "--json")
     assert status == 0
     found = json.loads(out)
-    assert (found["runs"], found["done"]) == (40, 40)
+    assert (found["runs"], found["done"]) == (20, 20)

@@ -47,6 +47,8 @@ SCHEMA = {
     "snapped_surrogate": (float, None),
     "held_out_surrogate": (float, None),
     "held_out_standard_error": (float, None),
+    "plain_surrogate": (float, None),
+    "plain_standard_error": (float, None),
     "ess_fraction": (float, None),
     "pareto_k": (float, None),
     "rank": (int, None),
@@ -68,6 +70,7 @@ SCHEMA = {
             "misfit": (float, None),
             "fits": (bool, None),
             "relative_error": (float, None),
+            "pareto_k_at_best": (float, None),
         },
         None,
     ),
@@ -204,7 +207,7 @@ def test_a_model_of_another_order_is_blamed_in_python_json_and_frame():
     method = "classes(samples=400,rollout-length=200,estimator=importance)"
     found = elicit(model, "dyck", length=6, method=method)
     (blamed,) = [one for one in found.warnings if one.kind is Doubt.MODEL_IS_NO_SUCH_FILTER]
-    off = abs(found.expected_utility - found.surrogate) / found.surrogate_standard_error
+    off = abs(found.expected_utility - found.plain_surrogate) / found.plain_standard_error
     assert blamed.figures["standard_errors"] == pytest.approx(off) and off > 5
     told = json.loads(json.dumps(found.to_json(), allow_nan=False))["warnings"]
     assert {"kind": "model-is-no-such-filter", "figures": blamed.figures} in told

@@ -21,7 +21,7 @@ from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.fit.expectation_maximisation import (
     Evidence,
     evidence_of,
-    expectation_maximisation,
+    weighted_fits,
 )
 from posteer.families.markov.fit.selection import FINER, Selection, select_components
 from posteer.families.markov.urns import UrnMeans
@@ -111,14 +111,16 @@ class ConjugateFit(HardPromptPosterior):
     @cached_property
     def replicates(self) -> list[DirichletMixture]:
         """The fit again, each time to a bank whose latents weigh Exponential(1) at random."""
+        if not self.n_replicates:
+            return []
         stream = numpy_stream(self.seed, "bayesian-bootstrap")
-        fits = []
-        for _ in range(self.n_replicates):
-            weights = torch.from_numpy(stream.standard_exponential(len(self.evidence)))
-            again = expectation_maximisation(
-                self.evidence, self.mixture, weights / weights.mean(), tolerance=1e-5
-            )
-            fits.append(again.mixture)
+        given = stream.standard_exponential((self.n_replicates, len(self.evidence)))
+        weights = torch.from_numpy(given / given.mean(1, keepdims=True))
+        numbers = len(self.evidence) * self.mixture.concentration.numel()
+        fits: list[DirichletMixture] = []
+        for some in weights.split(max(1, NUMBERS_AT_ONCE // numbers)):
+            again = weighted_fits(self.evidence, self.mixture, some, tolerance=1e-5)
+            fits += [one.mixture for one in again]
         return fits
 
     @property

@@ -125,37 +125,68 @@ class Fitted:
 def expectation_maximisation(
     evidence: Evidence,
     start: DirichletMixture,
-    weights: Float[Tensor, "L"] | None = None,
     *,
     max_steps: int = 300,
     tolerance: float = 1e-6,
 ) -> Fitted:
-    """Climb from `start` until a step gains less than `tolerance` per latent.
+    """Climb from `start` until a step gains less than `tolerance` per latent."""
+    alike = torch.ones(1, len(evidence), dtype=torch.float64)
+    (fitted,) = weighted_fits(evidence, start, alike, max_steps=max_steps, tolerance=tolerance)
+    return fitted
 
-    `weights`, of mean one, make latents count more or less, as a bootstrap does.
-    """
-    own = torch.ones(len(evidence), dtype=torch.float64) if weights is None else weights
-    mixture, history = start, []
-    for _ in range(max_steps):
-        joint = evidence.log_densities(mixture)
-        history.append(float((own * joint.logsumexp(-1)).mean()))
-        if len(history) > 1 and history[-1] - history[-2] < tolerance:
-            return Fitted(mixture, history)
-        mixture = _maximised(evidence, mixture, joint.softmax(-1) * own[:, None])
-    joint = evidence.log_densities(mixture)
-    return Fitted(mixture, [*history, float((own * joint.logsumexp(-1)).mean())])
+
+def weighted_fits(
+    evidence: Evidence,
+    start: DirichletMixture,
+    weights: Float[Tensor, "R L"],
+    *,
+    max_steps: int = 300,
+    tolerance: float = 1e-6,
+) -> list[Fitted]:
+    """One climb from `start` for each row of weights, of mean one, which make latents count more or
+    less, as a bootstrap does. All climb at once; those that are done leave."""
+    n, space = len(start), start.space
+    log_weights = start.log_weights.expand(len(weights), -1).clone()
+    concentration = start.concentration.expand(len(weights), -1, -1, -1).clone()
+    histories: list[list[float]] = [[] for _ in weights]
+    climbing = torch.arange(len(weights))
+    for step in range(max_steps + 1):
+        stacked = DirichletMixture(
+            space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
+        )
+        joint = evidence.log_densities(stacked).unflatten(1, (len(climbing), n))
+        values = (weights[climbing].T * joint.logsumexp(-1)).mean(0).tolist()
+        gains = torch.ones(len(climbing), dtype=torch.bool)
+        for place, (row, value) in enumerate(zip(climbing.tolist(), values, strict=True)):
+            known = histories[row]
+            gains[place] = not known or value - known[-1] >= tolerance
+            known.append(value)
+        climbing, joint = climbing[gains], joint[:, gains]
+        if len(climbing) == 0 or step == max_steps:
+            break
+        shares = joint.softmax(-1) * weights[climbing].T[..., None]
+        stacked = DirichletMixture(
+            space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
+        )
+        totals = shares.sum(0)
+        fitted = _maximised(evidence, stacked, shares.flatten(1), totals.flatten())
+        concentration[climbing] = fitted.unflatten(0, totals.shape)
+        log_weights[climbing] = totals.clamp(min=1e-300).log().log_softmax(-1)
+    found = zip(log_weights, concentration, histories, strict=True)
+    return [Fitted(DirichletMixture(space, a, b), history) for a, b, history in found]
 
 
 def _maximised(
-    evidence: Evidence, mixture: DirichletMixture, shares: Float[Tensor, "L J"]
-) -> DirichletMixture:
-    totals = shares.sum(0)
+    evidence: Evidence,
+    mixture: DirichletMixture,
+    shares: Float[Tensor, "L J"],
+    totals: Float[Tensor, "J"],
+) -> Float[Tensor, "J C V"]:
+    """Concentrations that the shares of latents ask for; those nobody has a share in stay."""
     alive = totals > 1e-6
     targets = evidence.expected_logs(mixture, shares) / totals.clamp(min=1e-6)[:, None, None]
     fitted = fit_dirichlets(targets, mixture.concentration)
-    concentration = torch.where(alive[:, None, None], fitted, mixture.concentration)
-    log_weights = totals.clamp(min=1e-300).log().log_softmax(0)
-    return DirichletMixture(mixture.space, log_weights, concentration)
+    return torch.where(alive[:, None, None], fitted, mixture.concentration)
 
 
 def fit_dirichlets(

@@ -217,8 +217,8 @@ def test_a_predicate_is_honoured_at_a_length_no_one_can_enumerate():
     ("method", "complaint"),
     [
         ("classes-analytic(keep=0)", "keep 0"),
-        ("classes-analytic(restarts=0)", "0 restarts"),
-        ("classes-analytic(rounds=0)", "0 rounds"),
+        ("classes-analytic(restarts=0)", "restarts 0"),
+        ("classes-analytic(rounds=0)", "rounds 0"),
         ("classes-analytic(limit=-1)", "limit -1"),
         ("classes-analytic(top-k=3)", "unknown setting"),
         ("classes-analytic(allowed=first=1)", "unknown setting"),

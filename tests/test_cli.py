@@ -372,7 +372,7 @@ def test_compare_sets_methods_side_by_side(tmp_path, capsys):
         (["--methods", ""], "at least one method"),
         (["--methods", "magic"], "unknown method 'magic'"),
         (["--methods", "gcg(", "--seeds", "1"], "brackets do not match"),
-        (["--seeds", "0"], "0 seeds"),
+        (["--seeds", "0"], "seeds 0"),
         (["--max-model-tokens", "0"], "budget of 0"),
         (["--model", "exact:urn", "--methods", "gcg"], "exact:urn gives none: use auto, "),
         (["--figure", "x.gif"], "expected a name in .svg"),

@@ -1,6 +1,9 @@
 """`posteer sweep` and `posteer tables` as people and machines use them."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 from sweeps import SMALL, toml
@@ -97,9 +100,9 @@ def test_failed_runs_are_an_exit_status_and_a_way_on(tmp_path, capsys, monkeypat
         (["sweep", "--out", "x"], "expected --preset NAME"),
         (["sweep", "--preset", "papr", "--out", "x"], "unknown preset 'papr'"),
         (["sweep", "--config", "none.toml", "--out", "x"], "no such configuration"),
-        (["sweep", "--preset", "small", "--out", "x", "--workers", "0"], "0 workers"),
+        (["sweep", "--preset", "small", "--out", "x", "--workers", "0"], "workers 0"),
         (["sweep", "--preset", "small", "--out", "x", "--batch", "0"], "batches of 0"),
-        (["sweep", "plan", "--preset", "small", "--workers", "0"], "0 workers"),
+        (["sweep", "plan", "--preset", "small", "--workers", "0"], "workers 0"),
         (["tables", "file"], "not a Parquet file"),
         (["sweep", "status", "--out", "x"], "no such folder"),
         (["sweep", "status", "--out", "."], "no sweep was run here"),
@@ -117,3 +120,19 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     lines = [line for line in err.splitlines() if line.startswith("posteer:")]
     assert len(lines) == 1 and complaint in lines[0]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_runs_as_pasted(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parent.parent / "docs" / "SWEEPS.md").read_text()
+    section = text.partition("## Your own")[2].partition("## What is kept")[0]
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", section.partition("frame =")[0], re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(blocks["python"])
+    Path("mine.toml").write_text(blocks["toml"])
+    for line in blocks["sh"].splitlines():
+        assert call(capsys, *shlex.split(line)[1:])[0] == 0, line
+    status, out, _ = call(capsys, "sweep", "status", "--out", "runs/mine", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["runs"], found["done"]) == (20, 20)

@@ -56,7 +56,10 @@ def test_toml_and_its_defaults(tmp_path):
         (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], seeds=0), "seeds 0"),
         (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], lengths=[0]), "lengths 0"),
         (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], horizons=[-1]), "horizons -1"),
-        (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], seeds=[10**30]), "below 2"),
+        (
+            toml(models=["urn"], utilities=["dyck"], methods=["gcg"], seeds=[10**30]),
+            "at most 4611686018427387903",
+        ),
         (toml(models=["urn"], utilities=["dyck", "dyck "], methods=["gcg"]), "given twice"),
         (toml(models=["urn"], utilities=["dyck"], methods=["gcg"], max_model_tokens=-5), "-5"),
         ("grid = []", "expected tables"),

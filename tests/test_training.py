@@ -244,7 +244,7 @@ def test_any_process_trains(tmp_path):
         ({"accumulate": 3}, "split into 3"),
         ({"peak_rate": 1e-6}, "rates"),
         ({"process": "urn"}, "vocabulary 2 and order 0"),
-        ({"warmup": -1}, "warm-up"),
+        ({"warmup": -1}, "warmup -1"),
     ],
 )
 def test_impossible_plans_are_refused(change, complaint):

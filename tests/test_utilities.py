@@ -186,7 +186,7 @@ def test_broken_callables_are_refused(function, complaint):
         ("frequency(1.5)", 2, "not between 0 and 1"),
         ("frequency(0.5,token=2)", 2, "not below 2"),
         ("frequency(half)", 2, "not a number"),
-        ("dyck(3)", 2, "at most 0"),
+        ("dyck(3)", 2, "expected none"),
         ("reverse-xent(tau-0.2)", 3, "binary target"),
         ("reverse-xent(sym-2)", 2, "between 0 and 1"),
         ("reverse-xent(dir-x)", 2, "expected a seed"),

@@ -9,28 +9,34 @@ far past enumeration. Prompts follow what a conditioned model has read before.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank
+from posteer.banks.drawn import LatentBank, open_bank
 from posteer.core import Float, InputError, Int, Progress, require
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
     ENUMERABLE_LEAVES,
     ENUMERABLE_PROMPTS,
     MONTE_CARLO_ROLLOUTS,
+    MOST_HORIZON,
+    MOST_LATENTS,
+    MOST_SEED,
+    MOST_TOKENS,
     ROUNDING_OF_EXACT,
     ROUNDING_OF_NETWORKS,
     TIE,
 )
 from posteer.core.randomness import torch_stream
+from posteer.core.spec import within
 from posteer.core.weights import weighted_mean
 from posteer.families.protocol import CountedPrior, Latents
 from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_of
-from posteer.goals.utilities import Goal, expected
+from posteer.goals.utilities import Goal, expected, open_goal
 from posteer.models.continuations import (
     LEAVES_AT_ONCE,
     continuation_laws,
@@ -41,9 +47,11 @@ from posteer.models.continuations import (
 )
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
-from posteer.tokens.conditions import AllowedPrompts
+from posteer.models.registry import open_model
+from posteer.tokens.conditions import AllowedPrompts, open_allowed
 from posteer.tokens.contexts import ContextSpace, all_sequences
 from posteer.tokens.drawing import list_allowed
+from posteer.tokens.prompts import parse_prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,25 +64,31 @@ class Evaluation:
 
 
 def expected_utility(
-    model: Model,
-    goal: Goal,
-    prompts: Int[Tensor, "B m"],
-    horizon: int,
+    model: Model | Any,
+    goal: Goal | Any,
+    prompts: Int[Tensor, "B m"] | Any,
+    horizon: int | Any,
     *,
-    seed: int = 0,
-    n_rollouts: int = MONTE_CARLO_ROLLOUTS,
+    seed: int | Any = 0,
+    n_rollouts: int | Any = MONTE_CARLO_ROLLOUTS,
     sharing: bool = False,
+    device: Any = None,
 ) -> Evaluation:
     """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo.
 
+    Model and goal are names or objects, prompts texts or tokens; one alone is a batch of one. A
+    model by name is opened on `device`, one that is given stays where it is unless there is one.
     With `sharing`, what prompts begin with in common is read once.
 
-    >>> from posteer import open_model, open_utility
-    >>> urn = open_model("exact:urn")
-    >>> J = expected_utility(urn, open_utility("dyck", urn), torch.tensor([[0, 1, 0, 1]]), 4)
+    >>> J = expected_utility("exact:urn", "dyck", [0, 1, 0, 1], 4)
     >>> round(float(J.expected_utility[0]), 4)
     0.4688
     """
+    model = open_model(model, device)
+    goal, prompts = open_goal(goal, model), rows_of(prompts, model.vocab_size)
+    horizon = within(horizon, "horizon", 1, MOST_HORIZON)
+    seed = within(seed, "seed", -MOST_SEED, MOST_SEED)
+    n_rollouts = within(n_rollouts, "n_rollouts", 2, MOST_LATENTS)
     _require_sense(model, [goal], prompts, horizon)
     contexts = model.last_contexts(goal.order, prompts)
     if model.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
@@ -152,6 +166,22 @@ def _require_sense(
     _require_possible(model, prompts)
 
 
+def rows_of(prompts: Any, vocab_size: int) -> Int[Tensor, "B m"]:
+    """Prompts as a table of tokens: one, or several of one length, as texts or as tokens."""
+    if isinstance(prompts, Tensor) and prompts.ndim == 2 and not prompts.is_floating_point():
+        require(prompts.dtype != torch.bool, "prompts of truth values: expected tokens")
+        return prompts.long()
+    plain = prompts.tolist() if hasattr(prompts, "tolist") else prompts
+    several = isinstance(plain, list | tuple) and len(plain) > 0 and not _is_token(plain[0])
+    rows = [parse_prompt(one, vocab_size) for one in (plain if several else [plain])]
+    require(len({len(row) for row in rows}) == 1, "prompts of several lengths: expected one")
+    return torch.stack(rows)
+
+
+def _is_token(value: Any) -> bool:
+    return not isinstance(value, str | list | tuple) and not hasattr(value, "tolist")
+
+
 def check_prompts(model: Model, prompts: Int[Tensor, "B m"]) -> None:
     """Refuse tokens outside the vocabulary and prompts that are not longer than the order."""
     outside = (prompts < 0) | (prompts >= model.vocab_size)
@@ -175,20 +205,31 @@ def _require_possible(model: Model, prompts: Int[Tensor, "B m"]) -> None:
 
 
 def estimate_from_bank(
-    bank: LatentBank | Latents, goal: Goal, prompts: Int[Tensor, "B m"], horizon: int
+    bank: LatentBank | Latents | Any,
+    goal: Goal | Any,
+    prompts: Int[Tensor, "B m"] | Any,
+    horizon: int | Any,
 ) -> Float[Tensor, "B"]:
     """What a bank, or latents of any family, make of hard prompts without the model.
 
     Latents are weighted by their likelihood: the mean utility is `sum_l w_l mu_l`, the forward
     cross-entropy `E_target[log sum_l w_l p_l(y | prompt)]`.
 
-    >>> from posteer import open_utility, sample
+    >>> from posteer import sample
     >>> bank = sample("exact:urn", rollouts=500, length=200)
-    >>> prompts = torch.tensor([[0, 1, 0, 1, 0, 1]])
-    >>> 0.4 < float(estimate_from_bank(bank, open_utility("dyck", bank.space), prompts, 4)[0]) < 0.8
+    >>> 0.4 < float(estimate_from_bank(bank, "dyck", "010101", 4)[0]) < 0.8
     True
     """
-    latents = bank.latents if isinstance(bank, LatentBank) else bank
+    given = bank if isinstance(bank, Latents) else open_bank(bank)
+    latents = given.latents if isinstance(given, LatentBank) else given
+    goal = open_goal(goal, latents.family)
+    prompts = rows_of(prompts, latents.family.vocab_size)
+    horizon = within(horizon, "horizon", 1, MOST_HORIZON)
+    longer = max(latents.family.order, goal.order)
+    require(
+        prompts.shape[1] >= longer,
+        f"prompt of {prompts.shape[1]} tokens: expected at least {longer}",
+    )
     log_weights = latents.log_likelihood(prompts)
     if not isinstance(goal, ForwardCrossEntropy):
         means = latents.mean_utility(expected(goal), prompts, horizon)
@@ -243,21 +284,33 @@ class PromptLandscape:
 
 
 def landscape(
-    model: Model,
-    goal: Goal,
-    length: int,
-    horizon: int,
+    model: Model | Any,
+    goal: Goal | Any,
+    length: int | Any,
+    horizon: int | Any,
     progress: Progress | None = None,
-    allowed: AllowedPrompts | None = None,
+    allowed: AllowedPrompts | Any = None,
+    *,
+    device: Any = None,
 ) -> PromptLandscape | None:
     """All prompts of a length, or None where neither prompts nor classes can be enumerated.
 
-    >>> from posteer import open_model, open_utility
-    >>> urn = open_model("exact:urn")
-    >>> field = landscape(urn, open_utility("dyck", urn), length=6, horizon=4)
+    Names or objects, as in `expected_utility`.
+
+    >>> field = landscape("exact:urn", "dyck", length=6, horizon=4)
     >>> field.n_prompts, field.best_prompt.tolist()
     (64, [0, 1, 0, 1, 0, 1])
     """
+    model = open_model(model, device)
+    goal, allowed = open_goal(goal, model), open_allowed(allowed, model.vocab_size)
+    length = within(length, "length", 1, MOST_TOKENS)
+    horizon = within(horizon, "horizon", 1, MOST_HORIZON)
+    known = len(model.context) + length
+    require(
+        known > model.order and known >= goal.order,
+        f"length {length}: expected more than the order {model.order}, and the {goal.order} "
+        f"tokens that {goal.name} reads",
+    )
     return landscapes(model, [goal], length, horizon, progress, allowed)[0]
 
 
@@ -293,6 +346,7 @@ def landscapes(
         return [None] * len(goals)
     prompts = all_sequences(vocab, length) if allowed is None else list_allowed(allowed, length)
     prompts = prompts[~model.impossible(prompts)]
+    _require_some(model, prompts, length)
     laws: list[Tensor] = []
     for rows in prompts.split(part):
         laws.append(continuation_laws(model, rows, horizon))
@@ -304,6 +358,13 @@ def landscapes(
         best = prompts[int(value.argmax())]
         found.append(PromptLandscape(value, [1] * len(prompts), best, _rounding(model)))
     return found
+
+
+def _require_some(model: Model, possible: Sized, length: int) -> None:
+    """Refuse where all that is allowed is impossible."""
+    require(
+        len(possible) > 0, f"no allowed prompt of {length} tokens is possible under {model.name}"
+    )
 
 
 def _rounding(model: Model) -> float:
@@ -343,6 +404,7 @@ def _landscape_of_classes(
     classes = prior.classes_of_prompts(length, objective.order, allowed)
     if classes is None or len(classes) * model.vocab_size**horizon > ENUMERABLE_LEAVES:
         return None
+    _require_some(model, classes, length)
     values: list[Tensor] = []
     for rows in torch.arange(len(classes)).split(part):
         law = laws_by_levels(model, classes.beliefs(rows), len(rows), horizon)

@@ -8,9 +8,14 @@ from typing import Any
 
 from posteer.api.eliciting import elicit_batch, takes_a_request
 from posteer.core import Progress, require
+from posteer.core.limits import MOST_SEED
+from posteer.core.spec import within
 from posteer.methods.protocol import Request
 from posteer.methods.registry import open_method
 from posteer.results import Comparison, MethodSummary
+
+MOST_SEEDS = 10_000
+"""Runs of each method."""
 
 
 @takes_a_request("method", "seed", "save_bank")
@@ -18,9 +23,9 @@ def compare(
     model: Any,
     utility: Any,
     *,
-    methods: Sequence[str],
-    seeds: int = 10,
-    amortised_over: int = 51,
+    methods: Sequence[str] | Any,
+    seeds: int | Any = 10,
+    amortised_over: int | Any = 51,
     progress: Progress | None = None,
     **asked: Any,
 ) -> Comparison:
@@ -30,11 +35,10 @@ def compare(
     >>> [summary.method for summary in found.methods]
     ['exhaustive', 'random']
     """
-    require(len(methods) > 0, "expected at least one method, as in --methods ppt-rb,gcg")
-    require(seeds >= 1, f"{seeds} seeds: expected at least 1")
-    require(
-        amortised_over >= 1, f"a bank shared by {amortised_over} utilities: expected at least 1"
-    )
+    named = isinstance(methods, Sequence) and not isinstance(methods, str) and len(methods) > 0
+    require(named, "expected at least one method, as in --methods ppt-rb,gcg")
+    seeds = within(seeds, "seeds", 1, MOST_SEEDS)
+    amortised_over = within(amortised_over, "a bank shared by", 1, MOST_SEED)
     for method in methods:
         open_method(method)  # a wrong name or setting is refused before anything runs
     first = Request(model=model, utility=utility, **asked)

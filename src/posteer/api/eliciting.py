@@ -16,6 +16,8 @@ import torch
 from posteer.api.judging import Judge
 from posteer.core import Progress, require, timed
 from posteer.core.errors import Interrupted
+from posteer.core.spec import shown
+from posteer.core.userfiles import leaving
 from posteer.methods.answers import Answer
 from posteer.methods.cautions import of_search
 from posteer.methods.latent_source import of_bank, require_no_saving
@@ -82,9 +84,9 @@ def elicit(
 @takes_a_request("utility", "seed")
 def elicit_many(
     model: Any,
-    utilities: Sequence[Any],
+    utilities: Sequence[Any] | Any,
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | Any = (0,),
     progress: Progress | None = None,
     **asked: Any,
 ) -> list[Elicitation]:
@@ -94,6 +96,9 @@ def elicit_many(
     >>> [(run.utility, run.seed) for run in runs]
     [('dyck', 0), ('dyck', 1), ('frequency(0.5)', 0), ('frequency(0.5)', 1)]
     """
+    for given, what in ((utilities, "utilities"), (seeds, "seeds")):
+        several = isinstance(given, Sequence | range) and not isinstance(given, str)
+        require(several, f"{what} {shown(given)}: expected a list of them")
     requests = [
         Request(model=model, utility=utility, seed=seed, **asked)
         for utility in utilities
@@ -120,7 +125,8 @@ def elicit_batch(
         require_no_saving(requests[0].save_bank, f"{name} draws none")
     for problem in problems:
         require_needs(method.needs, problem, name)
-    with timed() as phases, _told_if_interrupted(problems[0]):
+    model = problems[0].model.name
+    with timed() as phases, _told_if_interrupted(problems[0]), leaving(model):
         started = time.perf_counter()
         answers = method.solve(problems, progress)
         answers = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from posteer.api.judging import Judge
+from posteer.core.limits import MOST_HORIZON, MOST_SEED, MOST_TOKENS
 from posteer.core.progress import Progress
+from posteer.core.spec import within
+from posteer.core.userfiles import leaving
 from posteer.goals.utilities import open_goal
 from posteer.models.conditioned import condition
 from posteer.models.registry import open_model
@@ -19,13 +20,13 @@ from posteer.tokens.prompts import parse_context, parse_prompt
 def evaluate(
     model: Any,
     utility: Any,
-    prompt: str | Sequence[int],
+    prompt: str | Sequence[int] | Any,
     *,
-    horizon: int = 4,
-    seed: int = 0,
-    context: str | Sequence[int] = (),
+    horizon: int | Any = 4,
+    seed: int | Any = 0,
+    context: str | Sequence[int] | Any = (),
     rank: bool | None = None,
-    device: str = "cpu",
+    device: str | Any = "auto",
     progress: Progress | None = None,
 ) -> Judgement:
     """Evaluate a prompt given as text (`010101`) or as tokens, after the tokens of `context`.
@@ -35,14 +36,18 @@ def evaluate(
     >>> evaluate("exact:urn", "dyck", "010101").rank
     1
     """
+    horizon = within(horizon, "horizon", 1, MOST_HORIZON)
     opened = open_model(model, device)
     vocab_size = opened.vocab_size
     observed = parse_context(context, vocab_size)
     opened = condition(opened, observed)
     goal = open_goal(utility, opened)
-    tokens = parse_prompt(prompt, vocab_size) if isinstance(prompt, str) else torch.tensor(prompt)
+    tokens = parse_prompt(prompt, vocab_size)
+    within(len(tokens), "length of the prompt", 1, MOST_TOKENS)
+    seed = within(seed, "seed", -MOST_SEED, MOST_SEED)
     judge = Judge(opened, len(tokens), horizon, rank=rank)
-    (judged,), asked = judge.judge([goal], tokens[None], [seed], progress)
+    with leaving(opened.name):
+        (judged,), asked = judge.judge([goal], tokens[None], [seed], progress)
     return Judgement(
         model=opened.name,
         utility=goal.name,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from posteer.banks.probes import Probe
 from posteer.core import Float, InputError, Int, require
-from posteer.core.files import write_atomically
+from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
@@ -196,14 +196,14 @@ def _digest(tensors: dict[str, Tensor], facts: str) -> str:
     return digest.hexdigest()
 
 
-def load_bank(path: str | Path) -> LatentBank:
+def load_bank(path: str | Path | Any) -> LatentBank:
     """A bank from its file, verified; one that was cut short, altered or is none is refused.
 
     >>> from posteer.banks.shipped import FOLDER
     >>> len(load_bank(FOLDER / "urn.tuning.safetensors"))
     5000
     """
-    path = Path(path)
+    path = path_of(path, "bank")
     tensors, facts = unpack(path)
     try:
         origin = dict(facts["origin"])
@@ -229,6 +229,13 @@ def load_bank(path: str | Path) -> LatentBank:
         raise InputError(f"{path} is not a whole bank: {error}") from error
     require(len(bank) >= 2, f"{path}: {len(bank)} latents, expected at least 2")
     return bank
+
+
+def open_bank(given: LatentBank | str | Path | Any) -> LatentBank:
+    """A bank as it is, or from its file."""
+    if isinstance(given, LatentBank):
+        return given
+    return load_bank(given)
 
 
 def draw_analytic(

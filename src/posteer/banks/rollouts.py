@@ -28,8 +28,9 @@ from posteer.banks.probes import Probing, require_laws
 from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.errors import Interrupted
-from posteer.core.limits import DRAW_SECONDS, N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.limits import DRAW_SECONDS, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.spec import shown, within
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
@@ -37,6 +38,9 @@ from posteer.models.protocol import Can, Model
 BLOCK = 64
 """Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
 the batch is always run on CPU."""
+
+MOST_NUMBERS = 2**27
+"""Probabilities of a whole bank: a gibibyte."""
 
 MOST_AT_ONCE = 2**16
 STEPS_OF_UNIFORMS = 128
@@ -73,6 +77,23 @@ class DrawPlan:
         if not isinstance(family, Fittable):
             raise InputError(f"{model.name} does not say how latents are read off its rollouts")
         require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
+        size = vocab ** (model.order + 1)
+        require(
+            self.n_samples * size <= MOST_NUMBERS,
+            f"{self.n_samples} latents of {size} probabilities each: expected at most "
+            f"{MOST_NUMBERS // size}",
+        )
+        known = getattr(family, "treatments", (self.unvisited,))  # a family may say what it takes
+        require(
+            self.unvisited in known,
+            f"unvisited '{shown(self.unvisited)}': expected one of {', '.join(known)}",
+        )
+        within(self.rollout_length, "rollouts of", 1, MOST_TOKENS)
+        require(
+            not self.keep_tokens or self.n_samples * self.rollout_length <= 2 * MOST_NUMBERS,
+            f"{self.n_samples} rollouts of {self.rollout_length} tokens are too many to keep: "
+            f"expected at most {2 * MOST_NUMBERS} tokens",
+        )
         require(
             self.rollout_length > model.order,
             f"rollouts of {self.rollout_length} tokens: expected more than the order {model.order}",

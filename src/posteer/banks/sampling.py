@@ -12,25 +12,30 @@ from posteer.banks.parts import checked_path
 from posteer.banks.rollouts import DrawPlan, draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, require
-from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.files import path_of
+from posteer.core.limits import MOST_LATENTS, MOST_SEED, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.spec import shown, within
+from posteer.core.userfiles import leaving
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
 from posteer.tokens.prompts import parse_context
 
+UNVISITED = DrawPlan().unvisited
+
 
 def sample(
     model: str | Model | Any,
     *,
-    rollouts: int = N_SAMPLES,
-    length: int = ROLLOUT_LENGTH,
-    seed: int = 0,
-    context: str | Sequence[int] = (),
-    unvisited: str = DrawPlan().unvisited,
+    rollouts: int | Any = N_SAMPLES,
+    length: int | Any = ROLLOUT_LENGTH,
+    seed: int | Any = 0,
+    context: str | Sequence[int] | Any = (),
+    unvisited: str | Any = UNVISITED,
     keep_tokens: bool = False,
-    out: str | Path | None = None,
-    chunk: int | None = None,
-    device: str = "auto",
+    out: str | Path | Any | None = None,
+    chunk: int | Any | None = None,
+    device: str | Any = "auto",
     progress: Progress | None = None,
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
@@ -43,19 +48,25 @@ def sample(
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
     """
+    rollouts = within(rollouts, "rollouts", 2, MOST_LATENTS)
+    length = within(length, "length", 1, MOST_TOKENS)
+    require(isinstance(unvisited, str), f"unvisited {shown(unvisited)}: expected such as donor")
     opened = open_model(model, device)
     plan = DrawPlan(
         n_samples=rollouts,
         rollout_length=length,
-        seed=seed,
+        seed=within(seed, "seed", -MOST_SEED, MOST_SEED),
         context=parse_context(context, opened.vocab_size),
         unvisited=unvisited,
         keep_tokens=keep_tokens,
     )
-    require(chunk is None or chunk >= 1, f"chunk {chunk}: expected at least 1 rollout")
+    chunk = None if chunk is None else within(chunk, "chunk", 1, MOST_LATENTS)
     if out is None and plan == DrawPlan():
         shipped = shipped_bank(opened.fingerprint)
         if shipped is not None:
             return replace(shipped, reused=True)
-    where = None if out is None else checked_path(Path(out))
-    return draw_bank(Metered(opened), plan, where, chunk=chunk, progress=progress)
+    plan.check(opened)
+    opened.conditioned(plan.context)  # exact Bayes refuses what it cannot have read
+    where = None if out is None else checked_path(path_of(out, "out"))
+    with leaving(opened.name):
+        return draw_bank(Metered(opened), plan, where, chunk=chunk, progress=progress)

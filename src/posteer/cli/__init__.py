@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
@@ -17,6 +17,8 @@ from posteer.cli.options import (
     AskedToCompare,
     Context,
     Device,
+    File,
+    FileOrNone,
     Horizon,
     Model,
     Rank,
@@ -24,6 +26,8 @@ from posteer.cli.options import (
     Shape,
     UtilityName,
     View,
+    Whole,
+    WholeOrNone,
     print_json,
 )
 from posteer.core.errors import InputError, Interrupted, require
@@ -74,12 +78,12 @@ def compare(
     methods: Annotated[
         str, Parameter(help="Comma-separated, settings in brackets: ppt-rb,gcg,coordinate.")
     ] = "ppt-rb,gcg,coordinate",
-    seeds: Annotated[int, Parameter(help="Runs of each method.")] = 10,
+    seeds: Annotated[Whole, Parameter(help="Runs of each method.")] = 10,
     amortise: Annotated[
-        int, Parameter(help="Utilities that share the cost of a bank in table and figure.")
+        Whole, Parameter(help="Utilities that share the cost of a bank in table and figure.")
     ] = 51,
     figure: Annotated[
-        Path | None, Parameter(help="Best utility against tokens: .svg, .pdf or .png.")
+        FileOrNone, Parameter(help="Best utility against tokens: .svg, .pdf or .png.")
     ] = None,
     view: View = "panel",
     as_json: AsJson = False,
@@ -124,7 +128,7 @@ def evaluate(
         str, Parameter(help="Tokens such as 010101; comma-separated past ten symbols.")
     ],
     horizon: Horizon = 4,
-    seed: Annotated[int, Parameter(help="Seed of Monte Carlo rollouts, if any are needed.")] = 0,
+    seed: Annotated[Whole, Parameter(help="Seed of Monte Carlo rollouts, if any are needed.")] = 0,
     context: Context = "",
     rank: Rank = None,
     device: Device = "auto",
@@ -147,12 +151,12 @@ def evaluate(
 def sample(
     *,
     model: Model = "urn",
-    rollouts: Annotated[int, Parameter(help="Latents to draw.")] = N_SAMPLES,
-    length: Annotated[int, Parameter(help="Tokens of each rollout.")] = ROLLOUT_LENGTH,
+    rollouts: Annotated[Whole, Parameter(help="Latents to draw.")] = N_SAMPLES,
+    length: Annotated[Whole, Parameter(help="Tokens of each rollout.")] = ROLLOUT_LENGTH,
     out: Annotated[
-        Path | None, Parameter(help="File of the bank; the same command resumes a draw.")
+        FileOrNone, Parameter(help="File of the bank; the same command resumes a draw.")
     ] = None,
-    seed: int = 0,
+    seed: Whole = 0,
     context: Annotated[
         str, Parameter(help="Observed tokens such as 0110: draw the posterior after them.")
     ] = "",
@@ -161,7 +165,7 @@ def sample(
         Parameter(help="Rows a rollout never reached: donor, uniform, predictive or dirichlet."),
     ] = "donor",
     chunk: Annotated[
-        int | None, Parameter(help="Rollouts at a time; as many as the memory takes by default.")
+        WholeOrNone, Parameter(help="Rollouts at a time; as many as the memory takes by default.")
     ] = None,
     keep_tokens: Annotated[
         bool, Parameter(negative="", help="Keep the rollouts themselves in the bank.")
@@ -171,7 +175,7 @@ def sample(
     ] = False,
     effort: Annotated[float, Parameter(help="Work of --check, as a multiple.")] = 1.0,
     figure: Annotated[
-        Path | None, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
+        FileOrNone, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
     ] = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -221,7 +225,7 @@ def sample(
 @app.command
 def train(
     *,
-    out: Annotated[Path, Parameter(help="Folder of the run; the same command resumes it.")],
+    out: Annotated[File, Parameter(help="Folder of the run; the same command resumes it.")],
     preset: Annotated[
         str | None, Parameter(help="beta-bernoulli, urn (the paper's) or tiny.")
     ] = None,
@@ -264,13 +268,20 @@ app.command(sweep.tables)
 
 
 def refuse(message: str) -> NoReturn:
-    """One line, exit 2."""
-    print(f"posteer: {message}", file=sys.stderr)
+    """One line that any terminal can show, exit 2."""
+    words = " ".join(message.split())[:2000]
+    print(
+        "posteer: " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in words),
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Bad input is one line on standard error and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without our characters shows others
+            stream.reconfigure(errors="replace")
     try:
         app(
             None if arguments is None else list(arguments),
@@ -279,7 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             result_action="return_value",
         )
     except (CycloptsError, InputError) as error:
-        refuse(" ".join(str(error).split()))
+        refuse(str(error))
+    except MemoryError as error:
+        refuse(f"not enough memory: {error}")
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # our reader has gone, as in `posteer ... | head`
             sys.stderr.close()

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
+
+from posteer.core.errors import require
+from posteer.core.spec import shown
+
+
+def _whole(_kind: Any, tokens: Sequence[Token]) -> int:
+    """Digits alone: nothing is rounded."""
+    text = tokens[0].value.strip()
+    whole = re.fullmatch(r"[+-]?[0-9]{1,40}", text) is not None
+    require(whole, f"'{shown(text)}': expected a whole number of at most 40 digits")
+    return int(text)
+
+
+def _path(_kind: Any, tokens: Sequence[Token]) -> Path:
+    """What a file can be called."""
+    text = tokens[0].value
+    require(bool(text) and "\0" not in text, f"'{shown(text)}': no file can be called so")
+    return Path(text)
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+WholeOrNone = Annotated[int | None, Parameter(converter=_whole)]
+File = Annotated[Path, Parameter(converter=_path)]
+FileOrNone = Annotated[Path | None, Parameter(converter=_path)]
+"""Figures and names from a command line, as they are or refused."""
 
 Model = Annotated[
     str,
@@ -34,7 +62,7 @@ Rank = Annotated[
         help="Rank the prompt among all; unless asked, only where that is exact or cheap.",
     ),
 ]
-Horizon = Annotated[int, Parameter(help="Length of the continuations that are judged.")]
+Horizon = Annotated[Whole, Parameter(help="Length of the continuations that are judged.")]
 AsJson = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object for machines.")
 ]
@@ -48,7 +76,7 @@ class Asked:
 
     model: Model = "exact:urn"
     utility: UtilityName = "dyck"
-    length: Annotated[int, Parameter(help="Length of the prompt to find.")] = 6
+    length: Annotated[Whole, Parameter(help="Length of the prompt to find.")] = 6
     horizon: Horizon = 4
     context: Context = ""
     allowed: Annotated[
@@ -58,7 +86,7 @@ class Asked:
         ),
     ] = None
     max_model_tokens: Annotated[
-        int | None,
+        WholeOrNone,
         Parameter(help="Most model tokens a run may ask for: bank, search and --verify together."),
     ] = None
     rank: Rank = None
@@ -90,7 +118,7 @@ class AskedOnce(Asked):
         ),
     ] = "auto"
     seed: Annotated[
-        int, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
+        Whole, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
     ] = 0
     bank: Annotated[
         str | None, Parameter(help="Latents from `posteer sample`, for classes, ppt and ppt-rb.")
@@ -99,7 +127,7 @@ class AskedOnce(Asked):
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
     ] = False
     verify: Annotated[
-        int, Parameter(help="Ask the model itself about so many of the best candidates.")
+        Whole, Parameter(help="Ask the model itself about so many of the best candidates.")
     ] = 0
     save_bank: Annotated[
         str | None,
@@ -112,10 +140,10 @@ class AskedOnce(Asked):
 class Shape:
     """The shape of a network, where it differs from the preset's."""
 
-    layers: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    feedforward: int | None = None
+    layers: WholeOrNone = None
+    width: WholeOrNone = None
+    heads: WholeOrNone = None
+    feedforward: WholeOrNone = None
     positions: Annotated[str | None, Parameter(help="none or learned.")] = None
 
 
@@ -124,14 +152,14 @@ class Shape:
 class Schedule:
     """How it is trained, where that differs."""
 
-    batch: int | None = None
-    length: int | None = None
-    steps: int | None = None
-    warmup: int | None = None
+    batch: WholeOrNone = None
+    length: WholeOrNone = None
+    steps: WholeOrNone = None
+    warmup: WholeOrNone = None
     peak_rate: float | None = None
     final_rate: float | None = None
-    accumulate: int | None = None
-    seed: int | None = None
+    accumulate: WholeOrNone = None
+    seed: WholeOrNone = None
 
 
 def print_json(value: Any) -> None:

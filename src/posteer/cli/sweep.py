@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from posteer.cli.options import AsJson as Json
-from posteer.cli.options import print_json
+from posteer.cli.options import File, FileOrNone, Whole, WholeOrNone, print_json
 from posteer.core.errors import InputError, require
+from posteer.core.spec import within
 
 if TYPE_CHECKING:
     from posteer.sweeps.configuration import SweepConfig
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 app = App(name="sweep", help="Run many elicitations; the same command goes on after any stop.")
 
 Preset = Annotated[str | None, Parameter(help="paper (5,100 runs), own-context, auto or small.")]
-Config = Annotated[Path | None, Parameter(help="A TOML file; docs/SWEEPS.md shows one.")]
-Out = Annotated[Path, Parameter(help="Folder of the runs.")]
+Config = Annotated[FileOrNone, Parameter(help="A TOML file; docs/SWEEPS.md shows one.")]
+Out = Annotated[File, Parameter(help="Folder of the runs.")]
 Device = Annotated[str, Parameter(help="Where to run: auto, cpu or cuda.")]
-Workers = Annotated[int, Parameter(help="Processes. More may join from other machines.")]
+Workers = Annotated[Whole, Parameter(help="Processes. More may join from other machines.")]
 Executor = Annotated[str, Parameter(help="Where the work runs: local, or one a package offers.")]
 BatchSize = Annotated[
-    int | None, Parameter(name="--batch", help="Runs solved as one tensor programme.")
+    WholeOrNone, Parameter(name="--batch", help="Runs solved as one tensor programme.")
 ]
 
 
@@ -91,7 +92,7 @@ def plan(
     *,
     preset: Preset = None,
     config: Config = None,
-    out: Annotated[Path | None, Parameter(help="A folder that may hold some of it.")] = None,
+    out: Annotated[FileOrNone, Parameter(help="A folder that may hold some of it.")] = None,
     device: Device = "auto",
     workers: Workers = 1,
     batch: BatchSize = None,
@@ -100,18 +101,19 @@ def plan(
     """What a sweep would take, and how it differs from the paper's. Nothing is run or written."""
     from posteer.core.device import pick_device
     from posteer.sweeps.configuration import differences
-    from posteer.sweeps.forecast import forecast
+    from posteer.sweeps.forecast import forecast, require_possible
     from posteer.sweeps.presets import preset as named
-    from posteer.sweeps.runner import size_of_batches
+    from posteer.sweeps.runner import MOST_WORKERS, size_of_batches
     from posteer.sweeps.runs import expand
     from posteer.sweeps.store import RunStore
     from posteer.views.terminal import panels as console
     from posteer.views.terminal.sweep import show_plan
 
-    require(workers >= 1, f"{workers} workers: expected at least 1")
+    within(workers, "workers", 1, MOST_WORKERS)
     chosen, place = _chosen(preset, config), pick_device(device)
     size = size_of_batches(batch, place)
     runs = expand(chosen).runs
+    require_possible(runs)
     there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
     with console.delayed_progress() as progress:
         found = forecast(runs, size, place, progress)
@@ -166,11 +168,11 @@ def retry(
 
 
 def tables(
-    runs: Annotated[Path, Parameter(help="Folder of a sweep, or a Parquet file of its runs.")],
+    runs: Annotated[File, Parameter(help="Folder of a sweep, or a Parquet file of its runs.")],
     /,
     *,
     out: Annotated[
-        Path | None, Parameter(help="Folder to write to; RUNS/tables by default.")
+        FileOrNone, Parameter(help="Folder to write to; RUNS/tables by default.")
     ] = None,
     figures: Annotated[
         bool, Parameter(negative="", help="Draw figures too, as SVG and PDF, beside the tables.")

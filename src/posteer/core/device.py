@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 
 from posteer.core.errors import require
+from posteer.core.spec import shown
 
 
-def pick_device(device: str) -> str:
+def pick_device(device: str | torch.device | Any) -> str:
     """`auto` is the GPU where there is one."""
     found = torch.cuda.is_available()
+    known = isinstance(device, str | torch.device)
+    require(known, f"device {shown(device)}: expected auto, cpu or cuda")
+    device = str(device)
     if device == "auto":
         return "cuda" if found else "cpu"
     known = re.fullmatch(r"cpu|cuda(:\d+)?", device) is not None

@@ -8,6 +8,9 @@ from pathlib import Path
 class InputError(ValueError):
     """Input refused at the boundary: one line that names the value and what was expected."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
 
 def require(condition: bool, message: str) -> None:
     """Refuse the input with `message` unless `condition` holds."""

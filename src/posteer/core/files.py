@@ -10,6 +10,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from posteer.core.errors import require
+from posteer.core.spec import shown
+
+
+def path_of(given: Any, what: str) -> Path:
+    """A path as text or as an object; what no file can be called is refused."""
+    named = isinstance(given, str | Path) and bool(str(given)) and "\0" not in str(given)
+    require(named, f"{what} {shown(given)}: expected the name of a file")
+    return Path(given)
+
 
 def sha256(path: Path) -> str:
     """Hex digest of a file."""

@@ -26,6 +26,18 @@ NUMBERS_AT_ONCE = 2**22
 NUMBERS_IN_PASSING = 2**24
 """Working set, in numbers, of tables that are passed over once."""
 
+MOST_TOKENS, MOST_HORIZON = 1_000_000, 10_000
+"""Longest prompt or rollout, and longest continuation, that may be asked for at any door."""
+
+MOST_LATENTS = 10_000_000
+"""Latents of a bank, rollouts, candidates: more are refused at any door."""
+
+MOST_OF_ANY = 1_000_000
+"""Steps, restarts, candidates and the like that a method may be told to take."""
+
+MOST_SEED = 2**62 - 1
+"""Seeds and budgets stay below it in size: files keep them as 64 bits."""
+
 N_SAMPLES, ROLLOUT_LENGTH = 5000, 2000
 """Latents of a bank and tokens of each rollout, unless asked otherwise; as in the paper."""
 

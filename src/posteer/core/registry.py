@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar, cast
 
 from posteer.core.errors import InputError, require
+from posteer.core.spec import meant, shown
 
 T = TypeVar("T")
 
@@ -48,10 +48,9 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         """What a name stands for; an unknown one is refused with those there are."""
         if name not in self:
-            near = difflib.get_close_matches(name, self.names(), 1)
-            hint = f"did you mean {near[0]}? " if near else ""
             raise InputError(
-                f"unknown {self.kind} '{name}': {hint}expected one of {', '.join(self.names())}"
+                f"unknown {self.kind} '{shown(name)}': {meant(name, self.names())}expected one of "
+                f"{', '.join(self.names())}"
             )
         thing = self._things.get(name)
         if thing is None:

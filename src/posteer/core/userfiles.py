@@ -1,24 +1,103 @@
-"""Objects from a user's Python file, named as `./file.py:name`."""
+"""A user's own code: files named as `./file.py:name`, and calls of what they hold.
+
+A file finds its neighbours, when it is opened and in later imports inside its functions, as if
+Python had been started with it. Each opening has neighbours of its own: two files may both have a
+`helper.py` beside them. Nothing is written beside a file, and what its code raises is one line.
+"""
 
 from __future__ import annotations
 
 import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from posteer.core.device import is_out_of_memory
 from posteer.core.errors import InputError, require
+from posteer.core.spec import shown
 
 
-def object_from_file(text: str) -> Any:
-    """What the file calls by that name; the file is run as it is, nothing is written beside it."""
-    path_text, _, attribute = text.rpartition(":")
-    path = Path(path_text)
-    require(bool(path_text) and bool(attribute), f"'{text}': expected ./file.py:name")
-    require(path.is_file(), f"'{path_text}': no such file")
+@dataclass(eq=False)
+class Home:
+    """The folder of a user's file, and what was imported from it."""
+
+    folder: Path
+    modules: dict[str, ModuleType] = field(default_factory=dict)
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """While inside, imports look here first; what they bring is kept apart from others'.
+
+        This happens at every call of a user's function: it costs no more than what is imported.
+        """
+        covered = {name: sys.modules[name] for name in self.modules if name in sys.modules}
+        sys.modules.update(self.modules)
+        newest = next(reversed(sys.modules))
+        wrote, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        sys.path.insert(0, str(self.folder))
+        try:
+            yield
+        finally:
+            sys.dont_write_bytecode = wrote
+            if str(self.folder) in sys.path:
+                sys.path.remove(str(self.folder))
+            for name in list(takewhile(lambda name: name != newest, reversed(sys.modules))):
+                if self._owns(sys.modules[name]):
+                    self.modules[name] = sys.modules[name]
+            for name in self.modules:
+                sys.modules.pop(name, None)
+            sys.modules.update(covered)
+
+    def _owns(self, module: Any) -> bool:
+        where = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
+        try:
+            return self.folder in Path(where).parents
+        except TypeError:  # whatever a module calls its file
+            return False
+
+
+@contextmanager
+def users_own(name: str, home: Home | None = None, on: str = "") -> Iterator[None]:
+    """Run a user's code: what it raises, or exits with, is refused in its name.
+
+    Running out of memory is not: whoever asked may ask for less.
+    """
+    inside: AbstractContextManager[None] = nullcontext() if home is None else home.entered()
     try:
+        with inside:
+            yield
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
+        lines = str(error).strip().splitlines()
+        what = f": {shown(lines[0])}" if lines else ""
+        raise InputError(f"{name} raised {type(error).__name__}{what}{on}") from error
+
+
+@contextmanager
+def leaving(name: str) -> Iterator[None]:
+    """For a whole search: code of a user's that would end the process is refused in its name."""
+    try:
+        yield
+    except SystemExit as error:
+        raise InputError(f"{name} raised SystemExit: {shown(error)}") from error
+
+
+def object_from_file(text: str) -> tuple[Any, Home]:
+    """What the file calls by that name, and where it is at home."""
+    path_text, _, attribute = text.rpartition(":")
+    require(bool(path_text) and bool(attribute), f"'{shown(text)}': expected ./file.py:name")
+    path = Path(path_text)
+    require("\0" not in path_text and path.is_file(), f"'{shown(path_text)}': no such file")
+    home = Home(path.resolve().parent)
+    with users_own(f"'{path_text}'", home):
         names = runpy.run_path(str(path), run_name="posteer_user_file")
-    except (Exception, SystemExit) as error:  # the user's file is the user's input
-        detail = str(error).splitlines()[0] if str(error) else ""
-        raise InputError(f"'{path_text}' raised {type(error).__name__}: {detail}") from error
-    require(attribute in names, f"'{path_text}' defines no '{attribute}'")
-    return names[attribute]
+    require(attribute in names, f"'{path_text}' defines no '{shown(attribute)}'")
+    return names[attribute], home

@@ -30,7 +30,7 @@ FAMILIES: Registry[Callable[[Mapping[str, Any]], Family]] = Registry(
 """Each makes a family of what the file of a bank says about it."""
 
 
-def open_process(text: str) -> Prior:
+def open_process(text: str | Any) -> Prior:
     """A prior by name: `urn`, `beta-bernoulli`, `markov(vocab=3,order=2)`, `coins(0.2,0.7)`.
 
     >>> open_process("markov(vocab=3,order=1)").spec

@@ -7,17 +7,20 @@ continuation (and context), so a slow judge is not asked the same question twice
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from posteer.core import Float, InputError, Int, require
-from posteer.core.userfiles import object_from_file
+from posteer.core import Float, Int, require
+from posteer.core.spec import shown
+from posteer.core.userfiles import Home, object_from_file, users_own
 from posteer.goals.protocol import FiniteStateForm
 from posteer.tokens.contexts import ContextSpace
+
+MOST_UTILITY = 1e100
+"""Utilities are squared and added up: larger ones would overflow on the way to their error."""
 
 REMEMBERED = 100_000
 """Answers kept; enough for every continuation of any horizon that is enumerated."""
@@ -30,9 +33,15 @@ class CallableUtility:
     """
 
     def __init__(
-        self, function: Callable[..., float], *, vocab_size: int, order: int = 0, name: str = ""
+        self,
+        function: Callable[..., float] | Any,
+        *,
+        vocab_size: int,
+        order: int = 0,
+        name: str = "",
+        home: Home | None = None,
     ) -> None:
-        self.function = function
+        self.function, self._home = function, home
         self.name = name or getattr(function, "__name__", "utility")
         self._reads_context = _number_of_arguments(function, self.name) == 2
         self.order = order if self._reads_context else 0
@@ -61,20 +70,13 @@ class CallableUtility:
         return self._answers[key]
 
     def _checked(self, arguments: tuple[Any, ...]) -> float:
-        shown = ", ".join(str(argument) for argument in arguments)
-        try:
+        said = shown(", ".join(str(argument) for argument in arguments))
+        with users_own(f"utility {self.name}", self._home, on=f" on {said}"):
             value = float(self.function(*arguments))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # whatever the user's code raises is the user's input
-            detail = str(error).splitlines()[0] if str(error) else ""
-            raise InputError(
-                f"utility {self.name} raised {type(error).__name__}: {detail} on {shown}"
-            ) from error
         require(
-            math.isfinite(value),
-            f"utility {self.name} returned {value} on {shown}: expected a finite number",
+            abs(value) <= MOST_UTILITY,
+            f"utility {self.name} returned {value} on {said}: expected a number of at most "
+            f"{MOST_UTILITY:g} in size",
         )
         return value
 
@@ -82,8 +84,9 @@ class CallableUtility:
         return None
 
 
-def _number_of_arguments(function: Callable[..., float], name: str) -> int:
-    require(callable(function), f"utility {name} is not callable")
+def _number_of_arguments(function: Callable[..., float] | Any, name: str) -> int:
+    good = callable(function)
+    require(good, f"utility {shown(function)}: expected a name such as dyck, or a function")
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -103,5 +106,5 @@ def _number_of_arguments(function: Callable[..., float], name: str) -> int:
 
 def from_file(text: str, vocab_size: int, order: int) -> CallableUtility:
     """`./file.py:function`."""
-    function = object_from_file(text)
-    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text)
+    function, home = object_from_file(text)
+    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text, home=home)

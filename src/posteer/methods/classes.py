@@ -29,6 +29,7 @@ from posteer.methods.climbing.search import (
     random_prompts,
     search_classes,
 )
+from posteer.methods.climbing.token_moves import MOST_PAIRS
 from posteer.methods.forecasting import work_of_one_run
 from posteer.methods.latent_source import (
     Banks,
@@ -36,6 +37,7 @@ from posteer.methods.latent_source import (
     banks_of,
     draw_plan,
     draw_settings,
+    n_latents,
     needs_of,
     require_room,
 )
@@ -58,6 +60,10 @@ SNAPPED_STARTS = 4
 
 NEAR = 5.0
 """Standard errors behind the best up to which a class is worth asking the model about."""
+
+MOST_CLIMBED = 2**38
+"""Probabilities (prompts looked at x latents x their tables) that a climb by tokens may pass over
+in a round: minutes."""
 
 MOST_ALIKE = 1000
 """Prompts of one class that are looked through for allowed ones."""
@@ -106,6 +112,8 @@ class ClassSearch:
             if enumerated[problem.markov.ends.order] is None
             and not problem.markov.few_prompts(settings.limit)
         ]
+        for index in climbing:
+            self._require_climbable(problems[index])
         starts = self._starts(problems, climbing, banks, progress)
         found = []
         for index, problem in enumerate(problems):
@@ -164,6 +172,23 @@ class ClassSearch:
             index: _best_snapped(solution)
             for index, solution in zip(climbing, ascents, strict=True)
         }
+
+    def _require_climbable(self, problem: Problem) -> None:
+        """Refuse a climb that would take hours, and say how many latents would do."""
+        asked = problem.markov
+        if asked.by_classes:
+            return
+        singles = asked.length * asked.space.vocab_size
+        moves = (singles + MOST_PAIRS) * (self.search.restarts + SNAPPED_STARTS)
+        per_latent = moves * asked.space.vocab_size ** (asked.order + 1)
+        most, asking = MOST_CLIMBED // per_latent, n_latents(self.needs, problem)
+        name = f"classes{'-analytic' * self.analytic}"
+        other = f"--method '{name}(samples={most})'" if most >= 2 else "--method random"
+        require(
+            asking <= most,
+            f"{name}: {asking} latents over {asked.space.vocab_size} tokens at order {asked.order} "
+            f"are too many to climb on: expected at most {most}, as in {other}",
+        )
 
     def _chosen(self, estimators: Estimators, problem: Problem) -> EstimatorChoice:
         if self.estimator != "auto":

@@ -14,10 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from posteer.banks import DrawPlan, LatentBank, load_bank
+from posteer.banks import DrawPlan, LatentBank
+from posteer.banks.drawn import open_bank
 from posteer.core import Progress, require
 from posteer.core.device import pick_device
-from posteer.core.limits import LISTED_PROMPTS
+from posteer.core.limits import LISTED_PROMPTS, MOST_HORIZON, MOST_SEED, MOST_TOKENS
 from posteer.core.spec import whole_number
 from posteer.families.markov.family import markov_space
 from posteer.families.markov.prompt_classes import ClassProblem
@@ -36,7 +37,7 @@ from posteer.tokens.prompts import parse_context
 Whole = int | Any
 """A whole number of Python's or numpy's; a request checks it, and holds Python's."""
 
-Allowed = str | AllowedPrompts | Callable[[tuple[int, ...]], bool] | None
+Allowed = str | AllowedPrompts | Callable[[tuple[int, ...]], bool] | Any | None
 """Conditions on prompts as text, as an object, or as a predicate; None allows all."""
 
 
@@ -57,26 +58,27 @@ class Request:
     """
 
     model: str | Model | Any
-    utility: str | Goal | Callable[..., float]
+    utility: str | Goal | Callable[..., float] | Any
     length: Whole
     horizon: Whole = 4
     method: str | Method | Any = "auto"
     seed: Whole = 0
-    bank: LatentBank | str | Path | None = None
+    bank: LatentBank | str | Path | Any = None
     allow_mismatch: bool = False
-    context: str | Sequence[int] = ()
+    context: str | Sequence[int] | Any = ()
     allowed: Allowed = None
     max_model_tokens: Whole | None = None
     verify: Whole = 0
     rank: bool | None = None
     save_bank: str | Path | None = None
-    device: str = "cpu"
+    device: str | Any = "auto"
 
     def __post_init__(self) -> None:
         for name, least, most in (
-            ("length", 1, 1_000_000),
-            ("horizon", 1, 10_000),
+            ("length", 1, MOST_TOKENS),
+            ("horizon", 1, MOST_HORIZON),
             ("verify", 0, 1_000_000),
+            ("seed", -MOST_SEED, MOST_SEED),
         ):
             number = whole_number(getattr(self, name), name)
             require(number >= least, f"{name} {number}: expected at least {least}")
@@ -84,7 +86,6 @@ class Request:
             object.__setattr__(
                 self, name, number
             )  # numpy's whole numbers overflow, and are no JSON
-        object.__setattr__(self, "seed", whole_number(self.seed, "seed"))
         if self.max_model_tokens is not None:
             budget = whole_number(self.max_model_tokens, "max_model_tokens")
             require(budget >= 1, f"budget of {budget} model tokens: expected some")
@@ -268,9 +269,7 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
     context = parse_context(first.context, opened.vocab_size)
     model = Metered(condition(opened, context), spending)
     allowed = open_allowed(first.allowed, model.vocab_size)
-    bank = first.bank
-    if bank is not None and not isinstance(bank, LatentBank):
-        bank = load_bank(bank)
+    bank = None if first.bank is None else open_bank(first.bank)
     goals: dict[Any, Goal] = {}
     drawn = Drawn()
     for request in requests:

@@ -7,7 +7,7 @@ from typing import Any
 
 from posteer.core.errors import require
 from posteer.core.registry import Registry
-from posteer.core.spec import Spec, parse_spec
+from posteer.core.spec import Spec, parse_spec, shown
 from posteer.methods.protocol import Method
 
 METHODS: Registry[Callable[[Spec], Method]] = Registry(
@@ -41,7 +41,7 @@ def open_method(given: str | Method | Any) -> Method:
     3
     """
     if not isinstance(given, str):
-        require(isinstance(given, Method), f"method {given!r}: expected a name such as ppt-rb")
+        require(isinstance(given, Method), f"method {shown(given)}: expected a name such as ppt-rb")
         return given
     spec = parse_spec(given)
     return METHODS[spec.name](spec)

@@ -50,6 +50,10 @@ class Conditioned(Model):
     def device(self) -> torch.device:  # type: ignore[override]
         return self.base.device
 
+    def to(self, device: str) -> Model:
+        self._base = self._base.to(device)
+        return self
+
     @property
     def context_tokens(self) -> int:
         return len(self.context)

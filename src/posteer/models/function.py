@@ -9,6 +9,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from posteer.core import Float, InputError, Int, require
 from posteer.core.limits import NUMBERS_AT_ONCE
-from posteer.core.userfiles import object_from_file
+from posteer.core.spec import whole_number
+from posteer.core.userfiles import Home, object_from_file, users_own
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior
 from posteer.models.protocol import Can, Model
@@ -49,17 +51,18 @@ class FunctionModel(Model):
         self,
         predict: Callable[[Tensor], Any],
         *,
-        vocab_size: int,
-        order: int,
+        vocab_size: Any,
+        order: Any,
         name: str = "function",
         prior: Prior | None = None,
         fingerprint: str | None = None,
         max_length: int | None = None,
+        home: Home | None = None,
     ) -> None:
-        self.predict, self.name, self.prior = predict, name, prior
+        self.predict, self.name, self.prior, self._home = predict, name, prior, home
         self.max_length = max_length
-        self.family = MarkovFamily(ContextSpace(vocab_size, order))
-        self.vocab_size = vocab_size
+        space = _space(vocab_size, order, name)
+        self.family, self.vocab_size = MarkovFamily(space), space.vocab_size
         self.given_fingerprint = fingerprint
 
     @property
@@ -90,11 +93,8 @@ class FunctionModel(Model):
         return torch.stack([self._ask(tokens[:, :n]).log_probs for n in lengths], 1)
 
     def _ask(self, tokens: Int[Tensor, "B T"]) -> HistoryState:
-        try:
-            answer = torch.as_tensor(self.predict(tokens), dtype=torch.float64)
-        except Exception as error:  # whatever the user's code raises is the user's input
-            detail = str(error).splitlines()[0] if str(error) else ""
-            raise InputError(f"{self.name} raised {type(error).__name__}: {detail}") from error
+        with users_own(self.name, self._home):  # of a copy: it may write into what it is given
+            answer = torch.as_tensor(self.predict(tokens.clone()), dtype=torch.float64)
         expected = (len(tokens), self.vocab_size)
         require(
             tuple(answer.shape) == expected,
@@ -145,18 +145,21 @@ class Adapted(Model):
     What else a model may declare is taken where the object has it, under the same name.
     """
 
-    def __init__(self, model: Any, name: str) -> None:
+    def __init__(self, model: Any, name: str, home: Home | None = None) -> None:
+        made = not isinstance(model, type)
+        require(made, f"{name} is a class: expected a model made of it, as in {name}()")
         for needed in ("start", "advance"):
             require(hasattr(model, needed), f"{name} has no '{needed}': not a sequence model")
         said = getattr(model, "space", model)
         require(hasattr(said, "vocab_size"), f"{name} has no 'vocab_size': not a sequence model")
-        self.model, self.vocab_size = model, int(said.vocab_size)
         order = getattr(said, "order", None)
-        own = None if order is None else MarkovFamily(ContextSpace(self.vocab_size, order))
+        space = _space(said.vocab_size, 0 if order is None else order, name)
+        self.model, self.vocab_size, self._home = model, space.vocab_size, home
+        own = None if order is None else MarkovFamily(space)
         self.family = getattr(model, "family", own)
         for attribute in ("prior", "max_length", "device", *ABILITIES):
             if hasattr(model, attribute):
-                setattr(self, attribute, getattr(model, attribute))
+                setattr(self, attribute, _guarded(getattr(model, attribute), name, home))
         self.prior = getattr(model, "prior", getattr(model, "process", None))
         self.can = getattr(model, "can", _abilities_of(model))
         self.name, self.made_of = getattr(model, "name", name), type(model).__qualname__
@@ -169,7 +172,8 @@ class Adapted(Model):
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         room = {"capacity": capacity} if self._takes_capacity else {}
-        state = self.model.start(batch, **room)
+        with users_own(self.name, self._home):
+            state = self.model.start(batch, **room)
         require(
             hasattr(state, "log_probs"),
             f"{self.name}: the state that start returns has no log_probs",
@@ -177,27 +181,65 @@ class Adapted(Model):
         return state
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
-        answer: tuple[Tensor, Any] = self.model.advance(state, tokens)
-        return answer
+        with users_own(self.name, self._home):  # of a copy: it may write into what it is given
+            answer: Any = self.model.advance(state, tokens.clone())
+        paired = isinstance(answer, tuple | list) and len(answer) == 2
+        require(paired, f"{self.name}: advance returned no pair of a law and a state")
+        law, after = answer
+        expected = (len(tokens), self.vocab_size)
+        found = tuple(law.shape) if isinstance(law, Tensor) else type(law).__name__
+        require(
+            found == expected and hasattr(after, "log_probs"),
+            f"{self.name}: advance returned a law of shape {found} and a state: expected "
+            f"{expected}, and a state with log_probs",
+        )
+        return law, after
+
+    def to(self, device: str) -> Model:
+        if isinstance(self.model, torch.nn.Module):
+            self.model.to(device)
+            self.device = getattr(self.model, "device", self.device)
+        return self
+
+
+def _guarded(given: Any, name: str, home: Home | None) -> Any:
+    """A method of a user's whose failures are told in the model's name; else what is given."""
+    if not inspect.isroutine(given):
+        return given
+
+    @wraps(given)
+    def called(*arguments: Any, **named: Any) -> Any:
+        with users_own(name, home):
+            return given(*arguments, **named)
+
+    return called
+
+
+def _space(vocab_size: Any, order: Any, name: str) -> ContextSpace:
+    """What a user's model says of itself, as whole numbers or refused."""
+    vocab = whole_number(vocab_size, f"{name}: vocab_size")
+    return ContextSpace(vocab, whole_number(order, f"{name}: order"))
 
 
 def from_file(text: str, device: str = "cpu") -> Model:
     """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
     `vocab_size` and `order` set on it, and `max_length` where it has one. It is known by its name
     in the file, wherever that lies and whatever else it says."""
-    given = object_from_file(text)
-    model = _opened(given, text)
+    given, home = object_from_file(text)
+    model = _opened(given, text, home)
     path, _, attribute = text.rpartition(":")
     model.known_as = attribute
     model.content = hashlib.sha256(Path(path).read_bytes() + attribute.encode()).hexdigest()
     return model
 
 
-def _opened(given: Any, text: str) -> Model:
+def _opened(given: Any, text: str, home: Home) -> Model:
     if isinstance(given, Model):
+        for method in ("start", "advance", *ABILITIES):
+            setattr(given, method, _guarded(getattr(given, method), text, home))
         return given
     if hasattr(given, "advance"):
-        return Adapted(given, text)
+        return Adapted(given, text, home)
     require(
         callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",
@@ -208,4 +250,5 @@ def _opened(given: Any, text: str) -> Model:
         order=given.order,
         name=text,
         max_length=getattr(given, "max_length", None),
+        home=home,
     )

@@ -22,21 +22,25 @@ KINDS: Registry[Callable[[str, str], Model]] = Registry(
 """Each opens a text on a device. `exact:urn` is opened by the kind before its colon."""
 
 
-def open_model(given: str | Model | Any, device: str = "cpu") -> Model:
+def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
     """A model by name, or one that was given, with defaults for what it lacks.
 
-    Names are those of shipped models, folders, `exact:` and a prior, or `./file.py:name`.
+    Names are those of shipped models, folders, `exact:` and a prior, or `./file.py:name`. A network
+    is on `device` then: `auto` is the GPU where there is one; with None, what is given as an object
+    stays where it is.
 
     >>> open_model("exact:urn").order
     1
     """
+    place = pick_device("auto" if device is None else device)
     if isinstance(given, Model):
-        return given
+        return given if device is None else given.to(place)
     if not isinstance(given, str):
-        return Adapted(given, type(given).__name__)
+        made_of = given if isinstance(given, type) else type(given)
+        return Adapted(given, made_of.__name__).to(place)
     kind, colon, _ = given.partition(":")
     if ".py:" in given:
         kind = "file"
     elif not colon or kind not in KINDS:
         kind = "folder"
-    return KINDS[kind](given, pick_device(device))
+    return KINDS[kind](given, place)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from posteer.core.errors import InputError
+from posteer.core.device import pick_device
+from posteer.core.errors import InputError, require
+from posteer.core.spec import meant, shown
+from posteer.families.registry import PRIORS
 from posteer.models.transformer.checkpoint import load_model, read_manifest
 from posteer.models.transformer.model import TransformerModel
 
@@ -20,23 +24,30 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(ZOO.glob("*/manifest.json"))}
 
 
-def load(name: str, device: str = "cpu") -> TransformerModel:
+def load(name: str | Any, device: Any = "auto") -> TransformerModel:
     """A shipped model by name, or one from a folder.
 
     >>> load("beta-bernoulli").vocab_size
     2
     """
-    shipped = shipped_models()
+    require(isinstance(name, str), f"model {shown(name)}: expected a name or a folder")
+    shipped, device = shipped_models(), pick_device(device)
     if name in shipped:
         return load_model(shipped[name], name).to(device)
     folder = Path(name)
-    if folder.is_dir():
+    if name and "\0" not in name and folder.is_dir():
         trained = folder / "model"
         return load_model(trained if trained.is_dir() else folder, name).to(device)
     raise InputError(
-        f"unknown model '{name}': expected {', '.join(shipped)}, a model folder, exact:urn, "
-        "exact:beta-bernoulli or exact:markov(vocab=3,order=2,concentration=0.5)"
+        f"unknown model '{shown(name)}': {meant(name, _said(shipped))}expected "
+        f"{', '.join(shipped)}, a model folder, exact:urn, exact:beta-bernoulli or "
+        "exact:markov(vocab=3,order=2,concentration=0.5)"
     )
+
+
+def _said(shipped: dict[str, Path]) -> list[str]:
+    """What may have been meant: a name of ours, alone or as exact Bayes."""
+    return [*shipped, *(f"exact:{name}" for name in PRIORS.names())]
 
 
 def model_facts(folder: Path) -> dict[str, object]:

@@ -15,15 +15,27 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from posteer.core import InputError, parse_spec, require
+from posteer.core.limits import MOST_HORIZON, MOST_SEED, MOST_TOKENS
+from posteer.core.reading import read_toml
+from posteer.core.spec import meant, shown, within
 
 MOST_RUNS = 1_000_000
+"""Of a whole sweep, all grids together."""
+
+LARGEST_FILE = 2**22
+
+RANGES = {
+    "lengths": (1, MOST_TOKENS),
+    "horizons": (1, MOST_HORIZON),
+    "seeds": (-MOST_SEED, MOST_SEED),
+}
+"""What a request takes, and so a grid of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +50,15 @@ class Grid:
     seeds: tuple[int, ...] = tuple(range(10))
     max_model_tokens: int | None = None
     banks: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key, (least, most) in RANGES.items():
+            numbers = getattr(self, key)
+            odd = next((n for n in numbers if type(n) is not int), None)
+            for number in (odd,) if odd is not None else (min(numbers), max(numbers)):
+                within(number, key, least, most)
+        if self.max_model_tokens is not None:
+            within(self.max_model_tokens, "max_model_tokens", 1, MOST_SEED)
 
     @property
     def size(self) -> int:
@@ -55,6 +76,10 @@ class SweepConfig:
     name: str
     grids: tuple[Grid, ...]
 
+    def __post_init__(self) -> None:
+        runs = sum(grid.size for grid in self.grids)
+        require(runs <= MOST_RUNS, f"{runs:,} runs: expected at most {MOST_RUNS:,}")
+
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "grids": [_plain(asdict(grid)) for grid in self.grids]}
 
@@ -69,20 +94,20 @@ def _plain(value: Any) -> Any:
 def read_config(path: Path) -> SweepConfig:
     """A configuration from a TOML file; an unknown or mistyped key is refused."""
     require(path.is_file(), f"{path}: there is no such configuration file")
-    try:
-        given = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from error
-    return config_from(given, str(path), path.stem)
+    large = path.stat().st_size > LARGEST_FILE
+    require(not large, f"{path}: expected a configuration of at most {LARGEST_FILE:,} bytes")
+    return config_from(read_toml(path.read_bytes(), str(path)), str(path), path.stem)
 
 
 def config_from(given: Mapping[str, Any], where: str, name: str = "sweep") -> SweepConfig:
     """A configuration from nested plain values, as TOML or JSON hold them."""
     rest = dict(given)
     name = rest.pop("name", name)
-    require(isinstance(name, str) and bool(name), f"{where}: name {name!r}: expected a text")
+    require(
+        isinstance(name, str) and bool(name), f"{where}: name {shown(repr(name))}: expected a text"
+    )
     if "grid" not in rest and "grids" not in rest:
-        return SweepConfig(name=name, grids=(_grid(rest, where),))
+        return _named(where, lambda: SweepConfig(name=name, grids=(_grid(rest, where),)))
     grids = rest.pop("grid") if "grid" in rest else rest.pop("grids")
     require(
         isinstance(grids, list)
@@ -90,14 +115,29 @@ def config_from(given: Mapping[str, Any], where: str, name: str = "sweep") -> Sw
         and all(isinstance(grid, dict) for grid in grids),
         f"{where}: grid: expected tables, as in [[grid]]",
     )
-    return SweepConfig(name=name, grids=tuple(_grid({**rest, **grid}, where) for grid in grids))
+    found = tuple(_grid({**rest, **grid}, where) for grid in grids)
+    return _named(where, lambda: SweepConfig(name=name, grids=found))
+
+
+Made = TypeVar("Made")
+
+
+def _named(where: str, make: Callable[[], Made]) -> Made:
+    """What a grid or a sweep refuses, with the file that says so."""
+    try:
+        return make()
+    except InputError as error:
+        told = str(error)
+        raise InputError(told if told.startswith(where) else f"{where}: {told}") from error
 
 
 def _grid(given: dict[str, Any], where: str) -> Grid:
     known = [entry.name for entry in fields(Grid)]
     for key in given:
         require(
-            key in known, f"{where}: unknown key '{key}': expected one of name, {', '.join(known)}"
+            key in known,
+            f"{where}: unknown key '{shown(key)}': {meant(key, known)}expected one of name, "
+            f"{', '.join(known)}",
         )
     for key in ("models", "utilities", "methods"):
         require(key in given, f"{where}: '{key}' is missing")
@@ -112,21 +152,16 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
                 require(1 <= value <= MOST_RUNS, f"{where}: seeds {value}: {most}")
                 value = list(range(value))
             numbers = _several(value, int, "whole numbers", key, where)
-            least = 0 if key == "seeds" else 1
-            for number in numbers:
-                good = least <= number < 2**62
-                require(good, f"{where}: {key} {number}: expected at least {least}, below 2**62")
             read[key] = tuple(sorted(numbers)) if key == "seeds" else numbers
         elif key == "max_model_tokens":
-            good = value is None or (_is(value, int) and value >= 1)
-            require(good, f"{where}: {key} {value!r}: expected a whole number above 0")
+            good = value is None or _is(value, int)
+            require(good, f"{where}: {key} {shown(repr(value))}: expected a whole number above 0")
             read[key] = value
         else:
             good = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
             require(good, f"{where}: {key}: expected bank files by model")
             read[key] = dict(value)
-    grid = Grid(**read)
-    require(grid.size <= MOST_RUNS, f"{where}: {grid.size:,} runs: expected at most {MOST_RUNS:,}")
+    grid = _named(where, lambda: Grid(**read))
     for model in grid.banks:
         require(model in grid.models, f"{where}: a bank for '{model}', which is no model of it")
     return grid
@@ -135,7 +170,9 @@ def _grid(given: dict[str, Any], where: str) -> Grid:
 def _several(value: Any, kind: type, what: str, key: str, where: str) -> tuple[Any, ...]:
     values = [value] if _is(value, kind) else value
     good = isinstance(values, list) and len(values) > 0 and all(_is(v, kind) for v in values)
-    require(good, f"{where}: {key} {value!r}: expected {what} in a list that is not empty")
+    require(
+        good, f"{where}: {key} {shown(repr(value))}: expected {what} in a list that is not empty"
+    )
     require(len(set(values)) == len(values), f"{where}: {key}: something is given twice")
     return tuple(values)
 

@@ -14,14 +14,16 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from posteer.core.device import pick_device
-from posteer.core.errors import InputError, require
+from posteer.core.errors import InputError
+from posteer.core.spec import within
 from posteer.sweeps.configuration import SweepConfig, read_config
 from posteer.sweeps.executors import EXECUTORS, Work
+from posteer.sweeps.forecast import require_possible
 from posteer.sweeps.presets import preset
-from posteer.sweeps.runner import Report, size_of_batches
+from posteer.sweeps.runner import MOST_WORKERS, Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
 from posteer.sweeps.store import Record, RunStore
 
@@ -61,10 +63,12 @@ def run_sweep(
     `executor` decides where (`sweeps.executors`). `retry_failed` runs again what failed. A store
     keeps the size of its batches.
     """
-    require(workers >= 1, f"{workers} workers: expected at least 1")
+    within(workers, "workers", 1, MOST_WORKERS)
     device, report = pick_device(device), report or Report()
     size, execute = size_of_batches(batch_size, device), EXECUTORS[executor]
     expansion = expand(config)
+    held = RunStore(out).names()
+    require_possible(run for run in expansion.runs if run.name not in held)
     store = RunStore.create(out, config, size, extend=extend, any_size=batch_size is None)
     for text in [*store.recover(), *store.set_damaged_aside()]:
         report.warn(text)
@@ -96,9 +100,21 @@ def _label(record: Record) -> str:
     return f"{run['model']} {run['utility']} m={run['length']} {run['method']} seed {run['seed']}"
 
 
+class _Options(argparse.ArgumentParser):
+    """Options whose refusal is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        _refuse(message)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"posteer: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line of this module."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = _Options(description=__doc__)
     parser.add_argument("--preset")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -126,7 +142,7 @@ def main(arguments: list[str] | None = None) -> None:
             report=Report(finished=count, warn=say),
         )
     except (InputError, OSError) as error:
-        sys.exit(f"posteer: {error}")
+        _refuse(str(error))
     print(ended.to_json())
 
 

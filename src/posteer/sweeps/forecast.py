@@ -9,7 +9,7 @@ from typing import Any
 
 from posteer.core import InputError, Progress
 from posteer.methods.needs import require_needs
-from posteer.methods.protocol import Work, pose
+from posteer.methods.protocol import Problem, Work, pose
 from posteer.methods.registry import open_method
 from posteer.models import Model, open_model
 from posteer.models.protocol import Can
@@ -72,11 +72,30 @@ def forecast(
     return found
 
 
-def _work(model: Model, run: RunConfig, together: int, device: str) -> Work:
-    method = open_method(run.method)
+def require_possible(runs: Iterable[RunConfig]) -> None:
+    """Refuse a sweep some of whose runs can never succeed, naming one of them; nothing is run."""
+    models: dict[str, Model] = {}
+    cells = {(run.group, run.utility): run for run in runs}
+    for run in cells.values():
+        if run.model not in models:
+            models[run.model] = open_model(run.model, "cpu")
+        _posed(models[run.model], run, "cpu")
+
+
+def _posed(model: Model, run: RunConfig, device: str) -> Problem:
     try:
         problem = pose([run.request(model, None, device)])[0]
-        require_needs(method.needs, problem, run.method)
-        return method.forecast(problem, together)
-    except InputError:  # it will not run on this model at all
+        require_needs(open_method(run.method).needs, problem, run.method)
+    except InputError as error:
+        raise InputError(
+            f"{run.model}, {run.utility}, length {run.length}, horizon {run.horizon}: {error}"
+        ) from error
+    return problem
+
+
+def _work(model: Model, run: RunConfig, together: int, device: str) -> Work:
+    problem = _posed(model, run, device)
+    try:
+        return open_method(run.method).forecast(problem, together)
+    except InputError:  # more than fits: it says so when it runs
         return Work(None)

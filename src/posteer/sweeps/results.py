@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posteer.core.errors import InputError, require
-from posteer.core.files import write_atomically
+from posteer.core.files import path_of, write_atomically
 from posteer.methods.answers import Answer
 from posteer.results import Judged, columns, flat
 from posteer.sweeps.histories import unpack
@@ -153,7 +153,7 @@ def _write(
     write_atomically(out, sink.getvalue().to_pybytes())
 
 
-def load_results(path: Path | str, histories: bool = False) -> Any:
+def load_results(path: Path | str | Any, histories: bool = False) -> Any:
     """A sweep's runs as a pandas DataFrame, one row per run.
 
     With `histories` it has a column of lists, `step_...`, for each thing recorded at every step.
@@ -171,7 +171,7 @@ def load_results(path: Path | str, histories: bool = False) -> Any:
     _parquet()
     import pandas
 
-    where = Path(path)
+    where = path_of(path, "results")
     frame = pandas.DataFrame(read_rows(where))
     if not histories:
         return frame

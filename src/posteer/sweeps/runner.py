@@ -15,8 +15,9 @@ from posteer.api.eliciting import elicit_batch
 from posteer.banks import draw_bank, load_bank
 from posteer.banks.probes import behaviour
 from posteer.banks.shipped import shipped_path
-from posteer.core import InputError, Progress, phase, require, timed
+from posteer.core import InputError, Progress, phase, timed
 from posteer.core.files import write_json
+from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
 from posteer.models import Metered, Model, open_model
@@ -27,6 +28,9 @@ from posteer.sweeps.provenance import Session, provenance
 from posteer.sweeps.runs import Batch, RunConfig, batches, expand, latents_to_draw, source_of
 from posteer.sweeps.store import Record, RunStore
 
+MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
+"""Processes of one command, and runs of one batch."""
+
 POLL_SECONDS = 0.2
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
 """Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
@@ -34,8 +38,9 @@ BATCH_SIZES = {"cpu": 20, "cuda": 310}
 
 def size_of_batches(given: int | None, device: str) -> int:
     """What was asked for, or what suits the device."""
-    require(given is None or given >= 1, f"batches of {given}: expected at least 1")
-    return given or BATCH_SIZES[device.partition(":")[0]]
+    if given is not None:
+        return within(given, "batches of", 1, MOST_IN_A_BATCH)
+    return BATCH_SIZES[device.partition(":")[0]]
 
 
 @dataclass

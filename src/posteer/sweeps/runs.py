@@ -102,7 +102,7 @@ def expand(config: SweepConfig) -> Expansion:
     for grid in config.grids:
         methods = {text: open_method(text) for text in grid.methods}
         for name in grid.models:
-            model = open_model(name)
+            model = open_model(name, "cpu")
             known_by = behaviour(model)
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None

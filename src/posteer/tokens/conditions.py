@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from posteer.core import Bool, Int, require
-from posteer.core.spec import integer, parse_conditions
+from posteer.core.spec import integer, parse_conditions, shown
+from posteer.core.userfiles import users_own
 from posteer.tokens.contexts import ContextSpace
 from posteer.tokens.vocabularies import Vocabulary
 
@@ -81,9 +82,15 @@ class AllowedPrompts:
         for token, least, most in self.bounds:
             total = total + _excess((prompts == token).sum(-1), least, most)
         if self.predicate is not None:
-            refused = [not self.predicate(tuple(prompt)) for prompt in prompts.tolist()]
+            refused = [not self._predicate_says(tuple(prompt)) for prompt in prompts.tolist()]
             total = total + torch.tensor(refused, dtype=torch.long)
         return total
+
+    def _predicate_says(self, prompt: tuple[int, ...]) -> bool:
+        assert self.predicate is not None
+        name = getattr(self.predicate, "__name__", "predicate")
+        with users_own(f"allowed prompts: {name}", on=f" on {shown(prompt)}"):
+            return bool(self.predicate(prompt))
 
     def token_mask(self, length: int) -> Bool[Tensor, "m V"]:
         """Tokens that the ends and positions leave at each place; refused where none is left."""
@@ -205,7 +212,7 @@ def open_allowed(given: Any, vocab_size: int) -> AllowedPrompts | None:
         return given
     if isinstance(given, str):
         return parse_allowed(given, vocab_size) if given.strip() else None
-    require(callable(given), f"allowed prompts {given!r}: expected such as {EXAMPLE}")
+    require(callable(given), f"allowed prompts {shown(given)}: expected such as {EXAMPLE}")
     return AllowedPrompts(vocab_size=vocab_size, predicate=given)
 
 
@@ -221,7 +228,7 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
     bounds: dict[int, tuple[int, int | None]] = {}
     for condition in parse_conditions(text):
         kind, relation, what = condition.spec.name, condition.relation, condition.text
-        said = f"allowed prompts: '{what}'"
+        said = f"allowed prompts: '{shown(what)}'"
         require(kind in KINDS, f"{said}: expected such as {EXAMPLE}")
         numbered = kind in ("count", "position")
         number = condition.spec.arguments
@@ -235,7 +242,9 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
             f"{said}: only counts are compared, expected {kind}=...",
         )
         if kind == "count":
-            require(condition.value.isdigit(), f"{said}: expected a whole number")
+            figure = condition.value
+            require(figure.isascii() and figure.isdigit(), f"{said}: expected a whole number")
+            require(len(figure) < 19, f"{said}: expected a number of at most 18 digits")
             least, most = bounds.get(at, (0, None))
             wanted = int(condition.value)
             if relation != "<=":
@@ -245,7 +254,9 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
             bounds[at] = (least, most)
             continue
         grams = [
-            Vocabulary(vocab_size).parse(gram, f"row of tokens in allowed prompts '{what}'", ".")
+            Vocabulary(vocab_size).parse(
+                gram, f"row of tokens in allowed prompts '{shown(what)}'", "."
+            )
             for gram in re.split(r"[,|]", condition.value)
         ]
         if kind == "ban":

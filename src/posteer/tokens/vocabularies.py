@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from posteer.core.errors import require
+from posteer.core.spec import shown
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,13 @@ class Vocabulary:
     def _token(self, symbol: str, what: str) -> int:
         if self.names:
             names = ", ".join(self.names)
-            require(symbol in self.names, f"{what} has the symbol '{symbol}': expected {names}")
+            require(
+                symbol in self.names, f"{what} has the symbol '{shown(symbol)}': expected {names}"
+            )
             return self.names.index(symbol)
         whole = symbol.isascii() and symbol.isdigit() and len(symbol) < 19
         require(
             whole and int(symbol) < self.size,
-            f"{what} has the symbol '{symbol}': expected symbols 0 to {self.size - 1}",
+            f"{what} has the symbol '{shown(symbol)}': expected symbols 0 to {self.size - 1}",
         )
         return int(symbol)

@@ -7,8 +7,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from posteer.core.errors import InputError, require
+from posteer.core.limits import MOST_SEED, MOST_TOKENS
+from posteer.core.spec import meant, within
 from posteer.families.registry import open_process
 from posteer.models.transformer.network import Architecture
+
+RANGES = {
+    "batch": (1, 2**16),
+    "length": (1, MOST_TOKENS),
+    "steps": (1, 10**9),
+    "warmup": (0, 10**9),
+    "accumulate": (1, 2**16),
+    "seed": (-MOST_SEED, MOST_SEED),
+}
+MOST_AT_ONCE = 2**26
+"""Tokens of a batch."""
+MOST_RATE = 100.0
+"""Far past any that trains; the optimiser's float32 overflows later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +51,16 @@ class TrainingPlan:
             f"architecture for vocabulary {shape.vocab_size} and order {shape.order}: the process "
             f"has {space.vocab_size} and {space.order}",
         )
-        for name in ("batch", "length", "steps", "accumulate"):
-            require(getattr(self, name) >= 1, f"{name} {getattr(self, name)}: expected at least 1")
-        require(self.warmup >= 0, f"warm-up of {self.warmup} steps: expected at least 0")
+        for name, (least, most) in RANGES.items():
+            within(getattr(self, name), name, least, most)
         require(
-            0 < self.final_rate <= self.peak_rate,
-            f"rates {self.peak_rate:g} to {self.final_rate:g}: expected 0 < final <= peak",
+            self.batch * self.length <= MOST_AT_ONCE,
+            f"batch {self.batch} of length {self.length}: expected at most {MOST_AT_ONCE} tokens",
+        )
+        require(
+            0 < self.final_rate <= self.peak_rate <= MOST_RATE,
+            f"rates {self.peak_rate:g} to {self.final_rate:g}: expected 0 < final <= peak <= "
+            f"{MOST_RATE:g}",
         )
         require(
             self.batch % self.accumulate == 0,
@@ -131,7 +150,9 @@ two cores."""
 def preset(name: str) -> TrainingPlan:
     """A plan by name."""
     if name not in PRESETS:
-        raise InputError(f"unknown preset '{name}': expected one of {', '.join(PRESETS)}")
+        raise InputError(
+            f"unknown preset '{name}': {meant(name, PRESETS)}expected one of {', '.join(PRESETS)}"
+        )
     return PRESETS[name]
 
 
@@ -156,7 +177,7 @@ def make_plan(
     if process is not None:
         space = open_process(process).family
         shape |= {"vocab_size": space.vocab_size, "order": space.order}
-    shape["max_tokens"] = max(changes.get("length", base.length), 1)
+    shape["max_tokens"] = within(changes.get("length", base.length), "length", 1, MOST_TOKENS)
     require(
         shape["positions"] in ("none", "learned"),
         f"positions '{shape['positions']}': expected none or learned",

@@ -17,10 +17,11 @@ from posteer.banks.checks.prior import PriorCheck, check_prior
 from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
 from posteer.banks.checks.statistics import bonferroni
-from posteer.banks.drawn import LatentBank
+from posteer.banks.drawn import LatentBank, open_bank
 from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
 from posteer.models.protocol import Model
+from posteer.models.registry import open_model
 
 ALARM = 0.01
 """Chance that a model that *is* a Bayes filter is told it is not, over all checks together."""
@@ -41,7 +42,10 @@ class CheckSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(0 < self.effort <= 1e6, f"effort {self.effort}: must be positive and finite")
+        require(
+            0 < self.effort <= 1e3,
+            f"effort {self.effort}: must be positive and finite, at most 1000",
+        )
 
     @property
     def rollouts(self) -> int:
@@ -104,21 +108,23 @@ class FilterReport:
 
 
 def check_filter(
-    model: Model,
-    bank: LatentBank,
+    model: Model | Any,
+    bank: LatentBank | Any,
     settings: CheckSettings | None = None,
     progress: Progress | None = None,
+    *,
+    device: Any = None,
 ) -> FilterReport:
-    """Run every check that applies to this model and its bank.
+    """Run every check that applies to this model and its bank, each by name or as an object.
 
     >>> from posteer.banks import sample
-    >>> from posteer.models import open_model
-    >>> coin = open_model("exact:beta-bernoulli")
-    >>> bank = sample(coin, rollouts=64, length=64)
-    >>> sorted(check_filter(coin, bank, CheckSettings(effort=0.1)).p_values)
+    >>> bank = sample("exact:beta-bernoulli", rollouts=64, length=64)
+    >>> report = check_filter("exact:beta-bernoulli", bank, CheckSettings(effort=0.1))
+    >>> sorted(report.p_values)
     ['exchangeability', 'martingale', 'prior', 'ranks']
     """
     given = settings or CheckSettings()
+    model, bank = open_model(model, device), open_bank(bank)
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
     require(
         bank.names(model),

@@ -76,6 +76,18 @@ class DirichletRows(MarkovPrior):
         return rows.sum(-1) + entries.sum((-2, -1))
 
 
+LEAST, MOST = 1e-12, 1e12
+"""Concentrations: beyond them evidence is lost to rounding."""
+
+
+def checked(rows: Float[Tensor, "*B V"], what: str) -> Float[Tensor, "*B V"]:
+    """Concentrations that can be computed with, or a refusal that shows one that cannot."""
+    wrong = rows[~((rows >= LEAST) & (rows <= MOST))].tolist()
+    most = f"expected {LEAST:g} to {MOST:g}"
+    require(not wrong, f"{what}: concentration {wrong[0] if wrong else 0:g}: {most}")
+    return rows
+
+
 def from_spec(spec: Spec) -> DirichletRows:
     """`markov(vocab=3,order=2,concentration=0.5)`; a table of concentrations will do too."""
     given = spec.take(vocab=2, order=0, concentration=0.5)
@@ -84,8 +96,11 @@ def from_spec(spec: Spec) -> DirichletRows:
     concentration = given["concentration"]
     if isinstance(concentration, list):
         rows = table(concentration, "markov: concentration")
-        return DirichletRows(ContextSpace(vocab, order), torch.tensor(rows, dtype=torch.float64))
-    return DirichletRows.symmetric(vocab, order, number(concentration, "markov: concentration"))
+        tables = checked(torch.tensor(rows, dtype=torch.float64), "markov")
+        return DirichletRows(ContextSpace(vocab, order), tables)
+    value = number(concentration, "markov: concentration")
+    checked(torch.tensor([value], dtype=torch.float64), "markov")
+    return DirichletRows.symmetric(vocab, order, value)
 
 
 def beta_bernoulli(spec: Spec) -> DirichletRows:

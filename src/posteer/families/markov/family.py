@@ -13,7 +13,7 @@ from torch import Tensor
 from posteer.core import Float, InputError, Int, require
 from posteer.families.markov.kernels import lift, log_likelihood, sample_chains
 from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.unvisited import filled
+from posteer.families.markov.unvisited import TREATMENTS, filled
 from posteer.families.protocol import Latents, NextToken
 from posteer.goals.protocol import Utility
 from posteer.tokens.contexts import ContextSpace, count_transitions
@@ -41,6 +41,11 @@ class MarkovFamily:
     @property
     def order(self) -> int:
         return self.space.order
+
+    @property
+    def treatments(self) -> tuple[str, ...]:
+        """What can be put into rows that a rollout never reached."""
+        return TREATMENTS
 
     def count(self, tokens: Int[Tensor, "*B T"]) -> Float[Tensor, "*B C V"]:
         """T(y): the transition counts, all that a latent sees of a prompt."""

@@ -14,6 +14,9 @@ from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.prior import MarkovPrior
 from posteer.tokens.contexts import ContextSpace, space_of_table, validated_kernel
 
+MOST_KERNELS = 10_000
+"""Of one mixture: every history is weighed under each."""
+
 
 @dataclass(frozen=True, eq=False)
 class FiniteMixture(MarkovPrior):
@@ -31,6 +34,7 @@ class FiniteMixture(MarkovPrior):
     ) -> FiniteMixture:
         """Validated construction; equal weights unless given."""
         n = len(kernels)
+        require(n <= MOST_KERNELS, f"a mixture of {n} kernels: expected at most {MOST_KERNELS}")
         given = torch.full((n,), 1 / n, dtype=torch.float64) if weights is None else weights
         require(len(given) == n, f"weights: {len(given)} given for {n} kernels")
         expected = (space.n_contexts, space.vocab_size)

@@ -24,6 +24,9 @@ from posteer.tokens.contexts import ContextSpace, all_sequences, count_transitio
 MOST_EDGES = 128
 """Edges of the de Bruijn graph up to which its cycles are the moves; past it, tokens are."""
 
+MOST_CELLS = 2**26
+"""Counts of all classes that are held at once while they are grown: a quarter of a gibibyte."""
+
 MOST_ENDS = 4096
 """First or last contexts that a class may tell apart; longer fixed ends are left to prompts."""
 
@@ -68,16 +71,18 @@ def prompt_classes(
     limit: int = ENUMERABLE_CLASSES,
     head: tuple[int, ...] = (),
 ) -> PromptClasses | None:
-    """All classes at `length`, or None past `limit` of them.
+    """All classes at `length`, or None past `limit` of them or past what memory should hold.
 
     Counts are of `space`'s order; first and last contexts are `context_order >= order` tokens, for
     utilities that read further back than the model's latents do. First contexts begin with `head`.
     """
     wide = ContextSpace(space.vocab_size, context_order)
     free = context_order - len(head)
-    if space.vocab_size**free > limit or len(head) + length < context_order:
+    n_edges = space.n_contexts * space.vocab_size
+    firsts = space.vocab_size**free
+    if firsts > limit or firsts * n_edges > MOST_CELLS or len(head) + length < context_order:
         return None
-    vocab, n_edges = space.vocab_size, space.n_contexts * space.vocab_size
+    vocab = space.vocab_size
     first = with_head(head, all_sequences(vocab, free))
     # columns: the counts, the first context, the last context
     rows = np.zeros((len(first), n_edges + 2), dtype=np.uint32)
@@ -88,6 +93,8 @@ def prompt_classes(
     history: list[tuple[np.ndarray, np.ndarray]] = []
     steps = len(head) + length - context_order
     for _ in range(steps):
+        if len(rows) * vocab * (n_edges + 2) > MOST_CELLS:
+            return None
         if len(rows) > limit or _projected(space, len(rows), len(history) + 1, steps) > 4 * limit:
             return None
         parents = np.repeat(np.arange(len(rows)), vocab)

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core import InputError, Int, require
-from posteer.core.limits import ENUMERABLE_CLASSES
+from posteer.core import InputError, Int
+from posteer.core.limits import ENUMERABLE_CLASSES, MOST_OF_ANY
 from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.spec import within
 from posteer.families.markov.kernels import sample_chains
 from posteer.families.markov.prompt_classes import (
     ClassProblem,
@@ -45,10 +46,10 @@ class SearchSettings:
     max_rounds: int = 1000
 
     def __post_init__(self) -> None:
-        require(self.keep >= 1, f"keep {self.keep}: expected at least 1")
-        require(self.limit >= 0, f"limit {self.limit}: expected at least 0")
-        require(self.restarts >= 1, f"{self.restarts} restarts: expected at least 1")
-        require(self.max_rounds >= 1, f"{self.max_rounds} rounds: expected at least 1")
+        within(self.keep, "keep", 1, MOST_OF_ANY)
+        within(self.limit, "limit", 0, MOST_OF_ANY)
+        within(self.restarts, "restarts", 1, MOST_OF_ANY)
+        within(self.max_rounds, "rounds", 1, MOST_OF_ANY)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core import Int, Progress, Spec, integer, require
+from posteer.core import Int, Progress, Spec, integer
+from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import torch_stream
+from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.direct.field import DirectSearch, Field
 from posteer.methods.protocol import Problem
@@ -27,7 +29,7 @@ class BeamSearch(DirectSearch):
     width: int = 8
 
     def __post_init__(self) -> None:
-        require(self.width >= 1, f"beam: width {self.width}: expected at least 1")
+        within(self.width, "beam: width", 1, MOST_OF_ANY)
 
     def tokens(self, problem: Problem) -> float:
         read = (problem.model.tokens_of(n, problem.horizon) for n in range(1, problem.length + 1))

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core import Int, Progress, Spec, integer, require
+from posteer.core import Int, Progress, Spec, integer
+from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import torch_stream
+from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.direct.field import DirectSearch, Field
 from posteer.methods.forecasting import rounds_of
@@ -22,7 +24,7 @@ class CoordinateAscent(DirectSearch):
     restarts: int = 1
 
     def __post_init__(self) -> None:
-        require(self.restarts >= 1, f"coordinate: {self.restarts} restarts: expected at least 1")
+        within(self.restarts, "coordinate: restarts", 1, MOST_OF_ANY)
 
     def tokens(self, problem: Problem) -> float:
         choices = problem.length * (problem.vocab_size - 1)

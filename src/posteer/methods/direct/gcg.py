@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, Progress, Spec, integer, require
+from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import torch_stream
+from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.direct.field import DirectSearch, Field
 from posteer.methods.forecasting import rounds_of
@@ -39,11 +41,14 @@ class GreedyCoordinateGradient(DirectSearch):
     steps: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("top_k", 1), ("candidates", 0), ("swaps", 1), ("buffer", 1)):
-            value = getattr(self, name)
-            good = least <= value <= 10**6
-            require(good, f"gcg: {name} {value}: expected at least {least} and at most a million")
-        require(self.steps >= 0, f"gcg: {self.steps} steps: expected at least 1")
+        for name, least in (
+            ("top_k", 1),
+            ("candidates", 0),
+            ("swaps", 1),
+            ("buffer", 1),
+            ("steps", 0),
+        ):
+            within(getattr(self, name), f"gcg: {name.replace('_', '-')}", least, MOST_OF_ANY)
         require(
             self.swaps == 1 or self.candidates > 0,
             "gcg: swaps of several positions are sampled: give candidates too",

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, Progress, Spec, integer, number, require
+from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import torch_stream
+from posteer.core.spec import within
 from posteer.core.threads import one_thread
 from posteer.methods.answers import Answer, StopReason
 from posteer.methods.direct.field import Field
@@ -41,7 +43,7 @@ class PrefixTuning:
     rate: float
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, f"{self.kind}-pt: {self.steps} steps: expected at least 1")
+        within(self.steps, f"{self.kind}-pt: steps", 1, MOST_OF_ANY)
         good = 0 < self.rate <= 1e3
         require(good, f"{self.kind}-pt: rate {self.rate}: must be positive and at most 1000")
 

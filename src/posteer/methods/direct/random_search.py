@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from posteer.core import Progress, Spec, integer, require
+from posteer.core import Progress, Spec, integer
+from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import torch_stream
+from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.direct.field import DirectSearch, Field
 from posteer.methods.protocol import Problem
@@ -21,7 +23,7 @@ class RandomSearch(DirectSearch):
     at_once: int = 64
 
     def __post_init__(self) -> None:
-        require(self.prompts >= 1, f"random: {self.prompts} prompts: expected at least 1")
+        within(self.prompts, "random: prompts", 1, MOST_OF_ANY)
 
     def tokens(self, problem: Problem) -> float:
         price = problem.model.tokens_of(problem.length, problem.horizon)

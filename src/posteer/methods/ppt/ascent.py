@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from posteer.core import Bool, Float, require
+from posteer.core.limits import MOST_OF_ANY
 from posteer.core.randomness import numpy_stream
+from posteer.core.spec import within
 from posteer.families.markov.tilt import PromptKernel
 from posteer.methods.answers import StopReason
 from posteer.methods.ppt.estimator import Estimate, TiltedRuns, estimate
@@ -37,8 +39,8 @@ class AscentSettings:
 
     def __post_init__(self) -> None:
         require(self.learning_rate > 0, f"learning rate {self.learning_rate}: must be positive")
-        require(self.max_steps >= 1, f"{self.max_steps} steps: expected at least 1")
-        require(self.patience >= 1, f"patience {self.patience}: expected at least 1")
+        within(self.max_steps, "steps", 1, MOST_OF_ANY)
+        within(self.patience, "patience", 1, MOST_OF_ANY)
 
 
 @dataclass(frozen=True, eq=False)

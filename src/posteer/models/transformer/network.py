@@ -16,11 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posteer.core import Bool, Float, Int, require
-from posteer.core.limits import ROLLOUT_LENGTH
+from posteer.core.limits import MOST_TOKENS, ROLLOUT_LENGTH
+from posteer.core.spec import within
 from posteer.models.trees import TokenTree
 from posteer.tokens.contexts import ContextSpace
 
 Positions = Literal["none", "learned"]
+
+MOST_PARAMETERS = 2**29
+"""Of a network: two gibibytes of float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,14 @@ class Architecture:
     def __post_init__(self) -> None:
         ContextSpace(self.vocab_size, self.order)
         for name in ("layers", "width", "heads", "feedforward", "max_tokens"):
-            require(getattr(self, name) >= 1, f"{name} {getattr(self, name)}: expected at least 1")
+            within(getattr(self, name), name, 1, MOST_TOKENS)
+        per_layer = self.width * (4 * self.width + 2 * self.feedforward)
+        tables = self.width * (2 * self.vocab_size + self.max_tokens)
+        require(
+            self.layers * per_layer + tables <= MOST_PARAMETERS,
+            f"{self.layers} layers of width {self.width} and {self.feedforward}: expected at most "
+            f"{MOST_PARAMETERS} parameters",
+        )
         require(
             self.width % self.heads == 0,
             f"width {self.width} cannot be shared by {self.heads} heads",

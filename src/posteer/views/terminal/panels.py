@@ -51,6 +51,7 @@ def delayed_progress() -> Iterator[Report]:
     """A progress bar on standard error once work has taken longer than a second, however long its
     first step takes; where that is no terminal, a line now and then."""
     screen = Console(stderr=True)
+    started = told = time.monotonic()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -59,43 +60,41 @@ def delayed_progress() -> Iterator[Report]:
         TimeRemainingColumn(),
         console=screen,
         transient=True,
+        disable=not screen.is_terminal,  # a log is for what ended, in one line
     )
     tasks: dict[str, TaskID] = {}
-    first = told = time.monotonic()
-    shown, lock = False, threading.Lock()
+    shown, lock = threading.Event(), threading.Lock()
 
     def show() -> None:
-        nonlocal shown
         with lock:
-            if not shown:
-                shown = True
+            if tasks and not shown.is_set():
+                shown.set()
                 bar.start()
-
-    timer = threading.Timer(min(PATIENCE_SECONDS, threading.TIMEOUT_MAX), show)
-    timer.daemon = True
 
     def report(what: str, done: int, at_most: int) -> None:
         nonlocal told
         now = time.monotonic()
-        if not tasks:
-            timer.start()
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
         bar.update(tasks[what], completed=done, total=at_most)
-        if now - first >= PATIENCE_SECONDS:
+        if now - started >= PATIENCE_SECONDS:
             show()
         if not screen.is_terminal and now - told > SECONDS_BETWEEN_LINES:
             told = now
             screen.print(f"{what}: {done:,} of at most {at_most:,}")
 
+    # what was reported early and then takes long is shown all the same
+    late = threading.Timer(min(PATIENCE_SECONDS, threading.TIMEOUT_MAX), show)
+    late.daemon = True
+    late.start()
     try:
         yield report
     finally:
-        if tasks:
-            timer.cancel()
-            timer.join()
-        if bar.live.is_started:
-            bar.live.stop()  # the bar's own would leave an empty line in a file
+        late.cancel()
+        with lock:
+            if bar.live.is_started:
+                bar.stop()
+            shown.set()
 
 
 def show_elicitation(found: Elicitation, console: Console | None = None) -> None:

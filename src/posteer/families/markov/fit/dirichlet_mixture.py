@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, Spec, require, table
-from posteer.families.markov.dirichlet import sample_rows
+from posteer.families.markov.dirichlet import checked, sample_rows
 from posteer.families.markov.mixtures import given_weights
 from posteer.families.markov.prior import MarkovPrior
 from posteer.tokens.contexts import space_of_table, validated_kernel
@@ -104,9 +104,7 @@ def from_spec(spec: Spec) -> DirichletMixture:
     shapes = {(len(one), len(one[0])) for one in rows}
     require(len(shapes) == 1, f"dirichlet-mixture: tables of different shapes {sorted(shapes)}")
     concentration = torch.tensor(rows, dtype=torch.float64)
-    require(
-        bool((concentration > 0).all()), "dirichlet-mixture: every concentration must be positive"
-    )
+    checked(concentration, "dirichlet-mixture")
     n = len(rows)
     weights = given_weights(given["weights"])
     if weights is None:

@@ -1,0 +1,125 @@
+"""A user's own models and functions: named in what they do wrong, with neighbours of their own."""
+
+import sys
+
+import pytest
+import torch
+
+import posteer
+from posteer.cli import main
+from posteer.models import FunctionModel, open_model
+from posteer.sweeps.configuration import config_from
+from posteer.sweeps.execution import run_sweep
+from posteer.tokens.contexts import ContextSpace
+
+ONE = {"models": "exact:urn", "utilities": "dyck", "methods": "beam", "seeds": [0]}
+
+
+def refused(capsys, *line):
+    with pytest.raises(SystemExit) as left:
+        main(line)
+    printed = capsys.readouterr()
+    assert left.value.code == 2 and printed.out == "" and printed.err.count("\n") == 1
+    return printed.err
+
+
+MODELS = {
+    "exits": "def f(tokens):\n    import sys\n    sys.exit(0)\nf.vocab_size, f.order = 2, 0\n",
+    "text": "def f(tokens):\n    return 0\nf.vocab_size, f.order = '2', 0\n",
+    "real": "def f(tokens):\n    return 0\nf.vocab_size, f.order = 2, 0.5\n",
+    "kind": "class f:\n    vocab_size, order = 2, 0\n    def start(self, b):\n        pass\n"
+    "    def advance(self, s, t):\n        pass\n",
+    "object": "class Kind:\n    vocab_size, order = 2, 0\n    def start(self, b):\n        raise"
+    " SystemExit(0)\n    def advance(self, s, t):\n        pass\nf = Kind()\n",
+    "model": "from posteer.models import Model\nclass Kind(Model):\n    vocab_size = 2\n"
+    "    def start(self, batch, capacity=16):\n        raise KeyError('start')\nf = Kind()\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("exits", "exits.py:f raised SystemExit"),
+        ("text", "vocab_size 2: expected a whole number"),
+        ("real", "order 0.5: expected a whole number"),
+        ("kind", "is a class: expected a model made of it"),
+        ("object", "object.py:f raised SystemExit"),
+        ("model", "model.py:f raised KeyError"),
+    ],
+)
+def test_a_users_model_is_named_in_what_it_does_wrong(name, complaint, tmp_path, capsys):
+    (tmp_path / f"{name}.py").write_text(MODELS[name])
+    line = ["--model", f"{tmp_path}/{name}.py:f", "--length", "3", "--method", "beam"]
+    assert complaint in refused(capsys, "elicit", *line)
+
+
+def test_a_model_that_writes_into_its_argument_changes_no_history(tmp_path):
+    def honest(tokens):
+        ones = tokens.sum(1).double()
+        p = (ones + 0.5) / (tokens.shape[1] + 1)
+        return torch.stack([1 - p, p], 1)
+
+    def scribbling(tokens):
+        answer = honest(tokens)
+        tokens.fill_(0)
+        return answer
+
+    def value(function):
+        opened = FunctionModel(function, vocab_size=2, order=0)
+        return posteer.evaluate(opened, "dyck", "0110").expected_utility
+
+    assert value(scribbling) == value(honest)
+
+    class Scribbling:
+        vocab_size, order = 2, 0
+
+        def start(self, batch):
+            return open_model("exact:beta-bernoulli").start(batch)
+
+        def advance(self, state, tokens):
+            after = open_model("exact:beta-bernoulli").advance(state, tokens)
+            tokens.fill_(0)
+            return after
+
+    exact = posteer.evaluate("exact:beta-bernoulli", "dyck", "0110").expected_utility
+    assert posteer.evaluate(Scribbling(), "dyck", "0110").expected_utility == exact
+
+
+def test_a_model_that_exits_fails_its_runs_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exits.py").write_text(
+        "import sys\ndef f(tokens):\n    if len(tokens) > 8:\n        sys.exit(0)\n"
+        "    return [[0.5, 0.5]] * len(tokens)\nf.vocab_size, f.order = 2, 0\n"
+    )
+    both = {**ONE, "models": ["exits.py:f", "exact:urn"], "methods": "random(prompts=2)"}
+    ended = run_sweep(config_from(both, "x"), tmp_path / "runs", device="cpu")
+    assert ended.statuses == {"done": 1, "failed": 1}
+    assert "raised SystemExit" in next(iter(ended.errors))
+    (tmp_path / "at_once.py").write_text(MODELS["exits"])
+    with pytest.raises(posteer.InputError, match=r"at_once.py:f raised SystemExit"):
+        run_sweep(config_from({**both, "models": "at_once.py:f"}, "x"), tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_user_files_find_their_own_neighbours_and_nothing_is_written(tmp_path):
+    for name, worth in (("a", 1), ("b", 2)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "helper.py").write_text(f"worth = {worth}\n")
+        (folder / "later.py").write_text(f"more = {10 * worth}\n")
+        (folder / "mine.py").write_text(
+            "import helper\ndef f(y):\n    import later\n    return helper.worth + later.more\n"
+        )
+    before = list(sys.path)
+    opened = [
+        posteer.open_utility(f"{tmp_path}/{name}/mine.py:f", ContextSpace(2, 0)) for name in "ab"
+    ]
+    tokens = torch.tensor([[0, 1]])
+    for _ in range(2):
+        values = [float(one(tokens, torch.tensor([0]))) for one in opened]
+        assert values == [11.0, 22.0]
+    assert "helper" not in sys.modules and "later" not in sys.modules
+    assert sys.path == before
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(
+        ["helper.py", "later.py", "mine.py"] * 2
+    )

@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits files locks progress randomness device threads "
+    "core": "errors shapes limits files reading locks progress randomness device threads "
     "userfiles registry spec weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",

@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits files reading locks progress randomness device threads "
+    "core": "errors shapes limits files reading sealing locks progress randomness device threads "
     "userfiles registry spec weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
@@ -30,12 +30,21 @@ ORDER = {
     "models": "held_weights protocol trees meter exact conditioned function continuations "
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
+<<<<<<< HEAD
     "training": "plan data loop",
     "banks": "probes drawn reweighed parts shipped rollouts sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing ppt classes auto",
+=======
+    "training": "plan data folder loop",
+    "banks": "drawn reweighed parts shipped rollouts sampling checks",
+    "banks.checks": "statistics tracing reference convergence exchangeability prior martingale "
+    "ranks report",
+    "methods": "answers protocol registry needs forecasting latent_source verify scorers direct "
+    "climbing ppt classes auto",
+>>>>>>> bdb2548 (Training: what is not ours is never touched, one trainer a folder, checkpoints by time, sealed with plan and step)
     "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",

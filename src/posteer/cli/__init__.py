@@ -229,6 +229,10 @@ def train(
     schedule: Schedule = A_SCHEDULE,
     device: Device = "auto",
     max_minutes: Annotated[float, Parameter(help="Stop cleanly after so long.")] = float("inf"),
+    checkpoint_every: Annotated[int, Parameter(help="Steps between checkpoints.")] = 1000,
+    checkpoint_seconds: Annotated[
+        float, Parameter(help="Seconds between checkpoints, where steps take longer.")
+    ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Meta-train a transformer to filter a process. Ctrl-C stops cleanly; run again to go on."""
@@ -236,7 +240,10 @@ def train(
     from posteer.views.terminal import panels as console
 
     plan = plans.make_plan(preset, process, vars(shape), vars(schedule))
-    done = console.watch_training(plan, out, device, max_minutes, quiet=as_json)
+    require(checkpoint_every >= 1, f"{checkpoint_every} steps: expected at least 1")
+    require(checkpoint_seconds >= 0, f"{checkpoint_seconds} seconds: expected at least 0")
+    often = (checkpoint_every, checkpoint_seconds)
+    done = console.watch_training(plan, out, device, max_minutes, often, quiet=as_json)
     if as_json:
         print_json(done)
     if done["status"] == "diverged":
@@ -283,6 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(141)
         where = f"{error.filename}: " if error.filename else ""
         refuse(f"{where}{error.strerror or error}")
-    except KeyboardInterrupt:
-        print("posteer: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        how = f": {stopped}" if str(stopped) else ""
+        print(f"posteer: interrupted{how}", file=sys.stderr)
         sys.exit(130)

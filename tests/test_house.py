@@ -50,8 +50,8 @@ ORDER = {
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "eliciting evaluating comparing",
-    "sweeps": "configuration presets histories provenance runs store forecast runner results "
-    "executors execution",
+    "sweeps": "configuration presets histories provenance runs records store parquet forecast "
+    "runner results executors execution",
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired claim_checks agreement claims tables",
     "views": "sentences machine figures terminal paper",

@@ -21,9 +21,10 @@ from posteer.core.errors import InputError, require
 from posteer.sweeps.configuration import SweepConfig, read_config
 from posteer.sweeps.executors import EXECUTORS, Work
 from posteer.sweeps.presets import preset
+from posteer.sweeps.records import Record
 from posteer.sweeps.runner import Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
-from posteer.sweeps.store import Record, RunStore
+from posteer.sweeps.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def run_sweep(
     device, report = pick_device(device), report or Report()
     size, execute = size_of_batches(batch_size, device), EXECUTORS[executor]
     expansion = expand(config)
-    store = RunStore.create(out, config, size, extend=extend, any_size=batch_size is None)
+    store = RunStore.create(
+        out, config, size, extend=extend, any_size=batch_size is None, warn=report.warn
+    )
     for text in [*store.recover(), *store.set_damaged_aside()]:
         report.warn(text)
     for record in _records(store, expansion) if retry_failed else []:
@@ -77,14 +80,23 @@ def run_sweep(
 
 
 def outcome(store: RunStore, expansion: Expansion) -> Outcome:
-    """How a sweep stands, from its store alone."""
-    records = _records(store, expansion)
+    """How a sweep stands whose runs are known."""
+    return _counted(_records(store, expansion), len(expansion.runs))
+
+
+def standing(store: RunStore) -> Outcome:
+    """How a sweep stands, from its store alone: nothing that it names is opened or run."""
+    there = store.contents()
+    return _counted(there.latest(), there.total)
+
+
+def _counted(records: list[Record], total: int) -> Outcome:
     statuses = Counter(record["status"] for record in records)
     errors: dict[str, list[str]] = {}
     for record in records:
         if record["status"] == "failed":
             errors.setdefault(record["error"], []).append(_label(record))
-    return Outcome(len(expansion.runs), dict(statuses), errors)
+    return Outcome(total, dict(statuses), errors)
 
 
 def _records(store: RunStore, expansion: Expansion) -> list[Record]:

@@ -16,7 +16,7 @@ from posteer.banks import draw_bank, load_bank
 from posteer.banks.probes import behaviour
 from posteer.banks.shipped import shipped_path
 from posteer.core import InputError, Progress, phase, require, timed
-from posteer.core.files import write_json
+from posteer.core.sealing import write_sealed
 from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
 from posteer.models import Metered, Model, open_model
@@ -24,8 +24,9 @@ from posteer.results import Elicitation
 from posteer.sweeps.configuration import SweepConfig
 from posteer.sweeps.histories import columns_of
 from posteer.sweeps.provenance import Session, provenance
+from posteer.sweeps.records import Record
 from posteer.sweeps.runs import Batch, RunConfig, batches, expand, latents_to_draw, source_of
-from posteer.sweeps.store import Record, RunStore
+from posteer.sweeps.store import RunStore
 
 POLL_SECONDS = 0.2
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
@@ -60,7 +61,7 @@ class Runner:
 
     def run(self) -> None:
         """Until every run is in the store, whoever solves it."""
-        session = Session(self.device)
+        session = Session(self.device, self.store.batch_size)
         path = self.store.sessions / f"{session.name}.json"
         self._recover()
         left = list(self.batches)
@@ -95,7 +96,7 @@ class Runner:
                 for what, seconds in record["seconds"].items():
                     phases[what] = phases.get(what, 0.0) + seconds
             session.add(len(records), phases)
-            write_json(path, session.to_json())
+            write_sealed(path, session.to_json())
         self.report.finished(records)
         return True
 

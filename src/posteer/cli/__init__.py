@@ -32,6 +32,7 @@ app = App(
     name="posteer",
     version=__version__,
     help="Elicit behaviour from sequence models by steering their latent posterior.",
+    suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
 

@@ -156,6 +156,16 @@ def test_a_trainer_takes_up_what_another_has_done_since(tmp_path):
     assert waiting.run().status == "finished" and waiting.step == 12
 
 
+def test_records_are_kept_when_only_the_last_checkpoint_was(tmp_path):
+    """A kill between the two left a finished training without its last record."""
+    trainer(tmp_path).run()
+    records = tmp_path / "records.jsonl"
+    whole = records.read_bytes()
+    records.write_bytes(whole.splitlines(keepends=True)[0])
+    trainer(tmp_path).run()
+    assert records.read_bytes() == whole
+
+
 def test_checkpoints_come_by_time_too_and_change_nothing(tmp_path):
     """With no seconds between them every step is one; records and weights are the same bits, and a
     run that dies anywhere has lost no more than a step."""

@@ -138,9 +138,12 @@ def status(*, out: Out, as_json: Json = False) -> None:
     """How the sweep in a folder stands."""
     from posteer.sweeps.execution import standing
     from posteer.sweeps.store import RunStore
-    from posteer.views.terminal.sweep import show_outcome
+    from posteer.views.terminal.sweep import damage_lines, show_outcome
 
-    ended = standing(RunStore.open(out))
+    there = RunStore.open(out).contents()
+    ended = standing(there)
+    for line in damage_lines(there):
+        print(line, file=sys.stderr)
     if as_json:
         print_json(ended.to_json())
     else:

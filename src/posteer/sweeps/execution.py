@@ -24,7 +24,7 @@ from posteer.sweeps.presets import preset
 from posteer.sweeps.records import Record
 from posteer.sweeps.runner import Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
-from posteer.sweeps.store import RunStore
+from posteer.sweeps.store import Contents, RunStore
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,8 @@ def outcome(store: RunStore, expansion: Expansion) -> Outcome:
     return _counted(_records(store, expansion), len(expansion.runs))
 
 
-def standing(store: RunStore) -> Outcome:
+def standing(there: Contents) -> Outcome:
     """How a sweep stands, from its store alone: nothing that it names is opened or run."""
-    there = store.contents()
     return _counted(there.latest(), there.total)
 
 

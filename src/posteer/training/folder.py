@@ -104,10 +104,14 @@ class TrainingFolder:
         facts = {"step": step, "records": records, "plan": self.plan.to_json()}
         files = with_manifest(split_tensors(tensors, "state"), facts)
         write_folder_atomically(self.checkpoints / f"step-{step:07d}", files, is_ours)
-        lines = "".join(map(sealed_line, records))
-        write_atomically(self.out / "records.jsonl", lines.encode())
+        self.write_records(records)
         for old in self.saved()[:-KEPT_CHECKPOINTS]:
             remove_folder(old, is_ours)
+
+    def write_records(self, records: list[dict[str, Any]]) -> None:
+        """A sealed line for each."""
+        lines = "".join(map(sealed_line, records))
+        write_atomically(self.out / "records.jsonl", lines.encode())
 
     def newest(
         self, warn: Callable[[str], None]

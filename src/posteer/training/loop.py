@@ -226,7 +226,9 @@ class Trainer:
         self.running = tensors.get("running", torch.zeros(())).to(self.device)
 
     def export(self) -> None:
-        """The model folder `out/model`, which `--model` takes."""
+        """The model folder `out/model`, which `--model` takes, and the records: a run that was
+        killed after its last checkpoint may have kept neither."""
+        self.folder.write_records(self.records)
         excess = self.records[-1] if self.records else None
         facts = {
             "process": self.plan.process,

@@ -298,6 +298,9 @@ def test_histories_that_are_cut_are_one_line(store, capsys):
         assert "cut short" in refused(capsys, "tables", path, "--figures")
     path.with_suffix(".histories.parquet").write_bytes(b"PAR1")
     assert "not a Parquet file" in refused(capsys, "tables", path, "--figures")
+    path.with_suffix(".histories.parquet").unlink()
+    os.mkfifo(path.with_suffix(".histories.parquet"))
+    assert "not a plain file" in refused(capsys, "tables", path, "--figures")
     name = next(n for n in sorted(store.names()) if "ess" in store.read(n)["history"])
     record = store.read(name)
     for bad in ("!", pack([1.0, 2.0])[:-3], ""):

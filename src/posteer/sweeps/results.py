@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def read_histories(path: Path) -> Histories:
                 found[run] = {name: unpack(text) for name, text in record["history"].items()}
             except ValueError as error:
                 raise InputError(f"{path}: the history of run {run} is damaged") from error
-    elif (beside := _histories_of(path)).is_file():
+    elif os.path.lexists(beside := _histories_of(path)):
         for row in parquet.read(beside, {"run": "string"}, {"run"}).rows:
             run = row.pop("run")
             found[run] = {name: series for name, series in row.items() if series is not None}

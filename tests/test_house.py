@@ -30,21 +30,12 @@ ORDER = {
     "models": "held_weights protocol trees meter exact conditioned function continuations "
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
-<<<<<<< HEAD
-    "training": "plan data loop",
+    "training": "plan data folder loop",
     "banks": "probes drawn reweighed parts shipped rollouts sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing ppt classes auto",
-=======
-    "training": "plan data folder loop",
-    "banks": "drawn reweighed parts shipped rollouts sampling checks",
-    "banks.checks": "statistics tracing reference convergence exchangeability prior martingale "
-    "ranks report",
-    "methods": "answers protocol registry needs forecasting latent_source verify scorers direct "
-    "climbing ppt classes auto",
->>>>>>> bdb2548 (Training: what is not ours is never touched, one trainer a folder, checkpoints by time, sealed with plan and step)
     "methods.scorers": "protocol posterior importance conjugate smc choice",
     "methods.climbing": "moves token_moves climb search",
     "methods.ppt": "estimator updates ascent snap batches method",

@@ -93,7 +93,7 @@ def ends_of(folder):
 
 @SLOW
 def test_forged_files(tmp_path):
-    clean(forged.forge_all(tmp_path, every=5))
+    clean(forged.forge_all(tmp_path, every=2))
 
 
 @pytest.mark.parametrize(

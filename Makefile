@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all lint check format bench scaling results clean
+.PHONY: demo test test-all lint check format bench scaling results reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -44,6 +44,10 @@ scaling: $(READY)
 # docs/RESULTS.md and its figures, from the committed runs of the paper's sweep.
 results: $(READY)
 	$(BIN)/python studies/results_page.py docs/records/paper.parquet
+
+# docs/RELIABILITY.md: kills, flipped bits, forged files, full and read-only disks. Some minutes.
+reliability: $(READY)
+	$(BIN)/python studies/reliability.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

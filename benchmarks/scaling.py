@@ -37,6 +37,8 @@ from measuring import (
 from workloads import PEERS, WORKLOADS, Cost, Setting
 
 from posteer.core.errors import InputError
+from posteer.core.files import write_atomically
+from posteer.core.sealing import check_listed, list_file
 
 LIMIT_SECONDS, LIMIT_BYTES = 60, 4 * 2**30
 BUDGET = {True: 0.02, False: 0.5}
@@ -267,6 +269,8 @@ def main() -> None:
     if given.serve:
         serve(answer, LIMIT_SECONDS, LIMIT_BYTES)
         return
+    if given.known is not None:
+        check_listed(given.known)
     known = [] if given.known is None else json.loads(given.known.read_text())
     names = [name for name in WORKLOADS if given.only in name]
     fresh = measure(names, given.quick) if names else []
@@ -279,7 +283,8 @@ def main() -> None:
             write_between(given.document, mark, lines)
     if given.json is not None:
         rows = ",\n".join(json.dumps(point) for point in points)
-        given.json.write_text(f"[\n{rows}\n]\n")
+        write_atomically(given.json, f"[\n{rows}\n]\n".encode())
+        list_file(given.json)
     if given.figure is not None:
         from scaling_figure import draw
 

@@ -25,6 +25,8 @@ from posteer.api.eliciting import elicit_many
 from posteer.banks import LatentBank, load_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core.errors import InputError, require
+from posteer.core.files import write_atomically
+from posteer.core.sealing import list_file
 from posteer.models import load
 from posteer.models.protocol import Model
 from posteer.paper.cells import Cells
@@ -129,7 +131,8 @@ def main(arguments: list[str] | None = None) -> None:
             raise InputError("run: expected a folder of banks")
         lines = [json.dumps(record) + "\n" for record in runs(given.path)]
         if given.out is not None:
-            given.out.write_text("".join(lines))
+            write_atomically(given.out, "".join(lines).encode())
+            list_file(given.out)
         records = [json.loads(line) for line in lines]
     else:
         records = read_records(given.path or RECORDS / "bank-seeds.jsonl")

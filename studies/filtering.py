@@ -20,8 +20,8 @@ from running import Options, positive, run
 from tables import heading
 from torch import Tensor
 
-from posteer.core.files import write_json
 from posteer.core.randomness import numpy_stream, torch_stream
+from posteer.core.sealing import write_sealed
 from posteer.core.shapes import Float
 from posteer.families.registry import open_process
 from posteer.models import ExactModel, Model, load, shipped_models
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
         risk = measure_risk(name, folder, given.sequences)
         print(json.dumps({"model": name, **risk}))
         if given.write:
-            write_json(folder / MANIFEST, {**read_manifest(folder), "excess_risk": risk})
+            write_sealed(folder / MANIFEST, {**read_manifest(folder), "excess_risk": risk})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from posteer.core.errors import InputError
+from posteer.core.sealing import check_listed, read_sealed_lines
 
 
 class Options(argparse.ArgumentParser):
@@ -54,8 +54,10 @@ def _refuse(why: str) -> NoReturn:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The records of a file that holds one as JSON on each line."""
+    """The records of a file that holds one as JSON on each line, compared with its seals and with
+    the SHA256SUMS beside it."""
+    check_listed(path)
     try:
-        return [json.loads(line) for line in path.read_text().splitlines()]
-    except ValueError as error:
+        return read_sealed_lines(path)
+    except InputError as error:
         raise InputError(f"{path} is not a file of records: {error}") from error

@@ -90,7 +90,10 @@ def test_failed_runs_are_an_exit_status_and_a_way_on(tmp_path, capsys, monkeypat
     assert status == 1
     assert "4 failed" in out and "never" in out and "sweep retry --failed --out runs" in out
     assert call(capsys, "sweep", "retry", "--out", "runs")[0] == 2
-    status, _, err = call(capsys, "sweep", "retry", "--failed", "--out", "runs", "--json")
+    words = ["sweep", "retry", "--failed", "--out", "runs", "--json"]
+    status, _, err = call(capsys, *words)
+    assert status == 2 and "runs mine.py:bad: expected --config" in err
+    status, _, err = call(capsys, *words, "--config", "mine.toml")
     assert status == 1 and err.count("again:") == 4
 
 

@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits reading spec files locks progress randomness device threads "
-    "userfiles registry weights",
+    "core": "errors shapes limits reading spec files sealing locks progress randomness device "
+    "threads userfiles registry weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol registry markov",
@@ -30,7 +30,7 @@ ORDER = {
     "models": "held_weights protocol trees meter exact conditioned function continuations "
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
-    "training": "plan data loop",
+    "training": "plan data folder loop",
     "banks": "probes drawn reweighed parts shipped rollouts sizing sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
@@ -41,8 +41,8 @@ ORDER = {
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
-    "sweeps": "configuration presets histories provenance runs store forecast runner results "
-    "executors execution",
+    "sweeps": "configuration presets histories provenance runs records store parquet forecast "
+    "runner results executors execution",
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired claim_checks agreement claims tables",
     "views": "sentences machine figures terminal paper",

@@ -28,6 +28,7 @@ BAD = {
     "kills": [],
     "past_binary": ["--model", "nothing"],
     "readings": ["--nothing"],
+    "reliability": ["--out", "nowhere.md"],
     "results_page": ["nowhere.parquet"],
     "shipped_banks": ["banks", "--models", "nothing"],
     "tilts": ["--out", "tilts.txt"],

@@ -10,6 +10,7 @@ import pytest
 from sweeps import BATCH, SMALL, small, toml
 
 from posteer.core.errors import InputError
+from posteer.core.sealing import read_sealed, write_sealed
 from posteer.sweeps.execution import outcome, run_sweep
 from posteer.sweeps.runner import Report
 from posteer.sweeps.runs import expand
@@ -76,8 +77,8 @@ def test_a_damaged_journal_is_set_aside_and_named(tmp_path, content):
 def test_a_store_of_another_version_is_left_alone(tmp_path, change, complaint):
     out = tmp_path / "runs"
     run_sweep(small(models=["exact:urn"], lengths=[3]), out, batch_size=BATCH)
-    facts = json.loads((out / "sweep.json").read_bytes())
-    (out / "sweep.json").write_text(json.dumps({**facts, **change}))
+    facts = read_sealed(out / "sweep.json")
+    write_sealed(out / "sweep.json", {**facts, **change})
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     with pytest.raises(InputError, match=complaint):
         run_sweep(small(models=["exact:urn"], lengths=[3]), out, batch_size=BATCH)

@@ -206,7 +206,7 @@ def test_a_folder_holds_one_plan(tmp_path):
     with pytest.raises(InputError, match="another plan"):
         trainer(replace(SHORT, seed=1), tmp_path)
     (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(InputError, match="not a training plan"):
+    with pytest.raises(InputError, match=r"plan\.json is damaged"):
         trainer(SHORT, tmp_path)
 
 

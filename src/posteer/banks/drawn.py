@@ -21,6 +21,7 @@ from posteer.banks.probes import Probe
 from posteer.core import Float, InputError, Int, require
 from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
+from posteer.core.reading import read_json
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
@@ -183,9 +184,12 @@ def unpack(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (SafetensorError, ValueError, OSError) as error:
         raise InputError(f"{path} is not a bank, or is cut short: {error}") from error
     require(metadata.get("format") == FORMAT, f"{path} is a safetensors file but not a bank")
-    whole = metadata.get("sha256") == _digest(tensors, metadata.get("facts", ""))
+    text = metadata.get("facts", "")
+    whole = metadata.get("sha256") == _digest(tensors, text)
     require(whole, f"{path} is damaged: its SHA-256 is not the one it was written with")
-    return tensors, json.loads(metadata["facts"])
+    facts = read_json(text, f"{path}: its facts")
+    require(isinstance(facts, dict), f"{path}: its facts are no table")
+    return tensors, facts
 
 
 def _digest(tensors: dict[str, Tensor], facts: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from torch import Tensor
 from posteer.banks.drawn import pack, unpack
 from posteer.banks.probes import Probe
 from posteer.core import InputError, Int, require
-from posteer.core.files import write_atomically
+from posteer.core.files import clean_leftovers, remove_folder, write_atomically
 from posteer.core.locks import Claims
 
 
@@ -50,12 +50,21 @@ class Rollouts:
         )
 
 
+_CHUNK = re.compile(r"\d{9,}-\d{9,}\.safetensors")
+KEYS = {"key": str, "first": int, "count": int, "seconds": float, "tokens": int}
+"""What is written with each chunk."""
+
+
+def _is_ours(name: str) -> bool:
+    return name == "lock" or _CHUNK.fullmatch(name) is not None
+
+
 class Parts:
     """Finished chunks of a draw: in a folder beside the bank, or in memory without one."""
 
     def __init__(self, out: Path | None, key: str) -> None:
         self.folder = None if out is None else out.with_name(f"{out.name}.parts")
-        self.key = key
+        self.out, self.key = out, key
         self.length: int | None = None  # of rollouts, where a draw found it out
         self.held: dict[tuple[int, int], tuple[dict[str, Tensor], float, int]] = {}
         self._claimed: ExitStack | None = None
@@ -64,8 +73,12 @@ class Parts:
         try:
             if self.folder is not None and self.folder.is_dir():
                 self._claim(self.folder)
-                for path in sorted(self.folder.glob("*.safetensors")):
-                    self._read(path)
+                assert self.out is not None
+                clean_leftovers(self.folder, _is_ours)
+                clean_leftovers(self.out.parent, self.out.name.__eq__)
+                for path in sorted(self.folder.iterdir()):
+                    if _CHUNK.fullmatch(path.name):
+                        self._read(path)
         except BaseException:
             self._release()
             raise
@@ -92,6 +105,8 @@ class Parts:
         except InputError:
             path.unlink()  # cut short by a crash of the machine: drawn again
             return
+        known = all(type(facts.get(name)) is kind for name, kind in KEYS.items())
+        require(known, f"{path} is no part of a draw: move it away, or choose another --out")
         require(
             facts["key"] == self.key,
             f"{self.folder} holds an unfinished draw with other settings: remove it, or choose "
@@ -99,7 +114,7 @@ class Parts:
         )
         first, count = facts["first"], facts["count"]
         overlaps = any(first < a + n and a < first + count for a, n in self.held)
-        if overlaps or len(tensors["counts"]) != count:
+        if overlaps or len(tensors.get("counts", ())) != count:
             path.unlink()  # of a draw with other chunks: what it held is here already, or is redone
             return
         self.held[first, count] = (tensors, facts["seconds"], facts["tokens"])
@@ -145,12 +160,15 @@ class Parts:
     def all(self, lengths: list[int]) -> tuple[Rollouts, float, int]:
         """Everything joined in order, with the seconds and tokens all of it took."""
         parts = [self.held[at] for at in sorted(self.held)]
-        rollouts = Rollouts.join([part[0] for part in parts], lengths)
+        try:
+            rollouts = Rollouts.join([part[0] for part in parts], lengths)
+        except (KeyError, RuntimeError) as error:
+            raise InputError(f"{self.folder}: its parts do not fit together: remove it") from error
         return rollouts, sum(part[1] for part in parts), sum(part[2] for part in parts)
 
     def clear(self) -> None:
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_folder(self.folder, _is_ours)
         self._release()
 
 

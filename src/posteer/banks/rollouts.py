@@ -243,7 +243,7 @@ def draw_missing(
 def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) -> LatentBank:
     """Everything drawn, as one bank that says where it came from."""
     rollouts, seconds, spent = parts.all(plan.snapshot_lengths)
-    assert len(rollouts.counts) == plan.n_samples
+    require(len(rollouts.counts) == plan.n_samples, f"{parts.folder}: parts of another draw")
     before = model.queries.forward_tokens
 
     def law_after(tokens: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ app = App(
     name="posteer",
     version=__version__,
     help="Elicit behaviour from sequence models by steering their latent posterior.",
-    suppress_keyboard_interrupt=False,  # `main` says what is kept
+    suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
 
@@ -236,6 +236,10 @@ def train(
     schedule: Schedule = A_SCHEDULE,
     device: Device = "auto",
     max_minutes: Annotated[float, Parameter(help="Stop cleanly after so long.")] = float("inf"),
+    checkpoint_every: Annotated[int, Parameter(help="Steps between checkpoints.")] = 1000,
+    checkpoint_seconds: Annotated[
+        float, Parameter(help="Seconds between checkpoints, where steps take longer.")
+    ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
     """Meta-train a transformer to filter a process. Ctrl-C stops cleanly; run again to go on."""
@@ -243,7 +247,10 @@ def train(
     from posteer.views.terminal import panels as console
 
     plan = plans.make_plan(preset, process, vars(shape), vars(schedule))
-    done = console.watch_training(plan, out, device, max_minutes, quiet=as_json)
+    require(checkpoint_every >= 1, f"{checkpoint_every} steps: expected at least 1")
+    require(checkpoint_seconds >= 0, f"{checkpoint_seconds} seconds: expected at least 0")
+    often = (checkpoint_every, checkpoint_seconds)
+    done = console.watch_training(plan, out, device, max_minutes, often, quiet=as_json)
     if as_json:
         print_json(done)
     if done["status"] == "diverged":
@@ -299,15 +306,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(141)
         where = f"{error.filename}: " if error.filename else ""
         refuse(f"{where}{error.strerror or error}")
-    except KeyboardInterrupt as stop:
-        print(f"posteer: {_kept(stop)}", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(f"posteer: {_kept(stopped)}", file=sys.stderr)
         sys.exit(130)
 
 
 def _kept(stop: KeyboardInterrupt) -> str:
     """What an interruption left, and how to go on."""
     if not isinstance(stop, Interrupted):
-        return "interrupted"
+        return f"interrupted: {stop}" if str(stop) else "interrupted"
     from posteer.views.sentences import interrupted_text
 
     return interrupted_text(stop)

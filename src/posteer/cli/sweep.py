@@ -72,8 +72,11 @@ def _carry_out(config: SweepConfig, out: Path, as_json: bool, **how: Any) -> Non
 
     runs = expand(config).runs
     there, _ = RunStore(out).records(one.name for one in runs)
-    with watch_sweep(runs, there, quiet=as_json) as report:
-        ended = run_sweep(config, out, report=report, **how)
+    try:
+        with watch_sweep(runs, there, quiet=as_json) as report:
+            ended = run_sweep(config, out, report=report, **how)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the same command goes on with what {out} lacks") from None
     try:
         consolidate(out)
     except InputError as missing:  # the runs are there all the same
@@ -135,13 +138,14 @@ def plan(
 @app.command
 def status(*, out: Out, as_json: Json = False) -> None:
     """How the sweep in a folder stands."""
-    from posteer.sweeps.execution import outcome
-    from posteer.sweeps.runs import expand
+    from posteer.sweeps.execution import standing
     from posteer.sweeps.store import RunStore
-    from posteer.views.terminal.sweep import show_outcome
+    from posteer.views.terminal.sweep import damage_lines, show_outcome
 
-    store = RunStore.open(out)
-    ended = outcome(store, expand(store.config()))
+    there = RunStore.open(out).contents()
+    ended = standing(there)
+    for line in damage_lines(there):
+        print(line, file=sys.stderr)
     if as_json:
         print_json(ended.to_json())
     else:
@@ -153,6 +157,8 @@ def retry(
     *,
     out: Out,
     failed: Annotated[bool, Parameter(negative="", help="Run again what failed.")] = False,
+    preset: Preset = None,
+    config: Config = None,
     device: Device = "auto",
     workers: Workers = 1,
     batch: BatchSize = None,
@@ -160,11 +166,22 @@ def retry(
     as_json: Json = False,
 ) -> None:
     """Run failed runs again, and whatever else is left of the sweep in a folder."""
+    from posteer.sweeps.configuration import files_named
     from posteer.sweeps.store import RunStore
 
     require(failed, "expected --failed: only runs that failed are run again")
     how = {"device": device, "batch_size": batch, "workers": workers, "executor": executor}
-    _carry_out(RunStore.open(out).config(), out, as_json, retry_failed=True, **how)
+    if preset is None and config is None:
+        chosen = RunStore.open(out).config()
+        named = files_named(chosen)
+        require(
+            not named,
+            f"the sweep in {out} runs {', '.join(named[:3])}: expected --config FILE or --preset "
+            "NAME, which name it too; code is not run because a folder says so",
+        )
+    else:
+        chosen = _chosen(preset, config)
+    _carry_out(chosen, out, as_json, retry_failed=True, **how)
 
 
 def tables(
@@ -182,11 +199,13 @@ def tables(
     """Every table of the paper from a sweep's runs, the published figures beside ours."""
     from posteer.paper.cells import Cells
     from posteer.paper.tables import write_tables
-    from posteer.sweeps.results import read_rows
-    from posteer.views.paper.report import facts_of, whole_report
+    from posteer.sweeps.results import read_sweep
+    from posteer.views.paper.report import facts_of, standing_lines, whole_report
 
-    rows = read_rows(runs)
-    cells = Cells(rows)
+    sweep = read_sweep(runs)
+    cells = Cells(sweep.rows)
+    for line in standing_lines(sweep):
+        print(line, file=sys.stderr)
     folder = out or (runs / "tables" if runs.is_dir() else runs.with_suffix(".tables"))
     written = write_tables(cells, folder)
     drawn: list[Path] = []
@@ -196,7 +215,7 @@ def tables(
 
         drawn = draw_all(cells, read_histories(runs), folder)
     if as_json:
-        print_json(facts_of(cells, written + drawn))
+        print_json({**facts_of(cells, written + drawn), "runs": len(sweep.rows), "of": sweep.total})
     else:
         print(whole_report(cells))
         more = f" and {len(drawn)} figures" if figures else ""

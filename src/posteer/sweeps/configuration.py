@@ -15,12 +15,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 from posteer.core import InputError, parse_spec, require
+from posteer.core.files import read_plain
 from posteer.core.limits import MOST_HORIZON, MOST_SEED, MOST_TOKENS
 from posteer.core.reading import read_toml
 from posteer.core.spec import meant, shown, within
@@ -91,12 +94,60 @@ def _plain(value: Any) -> Any:
     return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
+Place = tuple[str, str, str, int, int, int, int | None]
+"""Where a run is in a grid; models and functions that change have several runs at one place."""
+
+
+def place_of(configuration: Mapping[str, Any]) -> Place:
+    """The place of a run's configuration."""
+    names = ("model", "utility", "method", "length", "horizon", "seed", "max_model_tokens")
+    place: Place = tuple(configuration[name] for name in names)
+    return place
+
+
+def planned(config: SweepConfig) -> Counter[Place]:
+    """How many runs a sweep has at each place, more than one where grids differ in their banks.
+    Nothing is opened: names are enough."""
+    found: set[tuple[Place, str | None]] = set()
+    for grid in config.grids:
+        axes = (grid.models, grid.utilities, grid.methods, grid.lengths, grid.horizons, grid.seeds)
+        for place in product(*axes):
+            found.add(((*place, grid.max_model_tokens), grid.banks.get(place[0])))
+    return Counter(place for place, _ in found)
+
+
+def grids_of(configurations: Iterable[Mapping[str, Any]]) -> list[Grid]:
+    """Grids that hold these runs, one for all seeds of a place."""
+    seeds: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+    for one in configurations:
+        *place, seed, budget = place_of(one)
+        seeds[*place, budget].add(seed)
+    return [
+        Grid(
+            models=(model,),
+            utilities=(utility,),
+            methods=(method,),
+            lengths=(length,),
+            horizons=(horizon,),
+            seeds=tuple(sorted(found)),
+            max_model_tokens=budget,
+        )
+        for (model, utility, method, length, horizon, budget), found in seeds.items()
+    ]
+
+
+def files_named(config: SweepConfig) -> list[str]:
+    """Python files that a sweep would run."""
+    names = [name for grid in config.grids for name in (*grid.models, *grid.utilities)]
+    return sorted({name for name in names if ".py:" in name})
+
+
 def read_config(path: Path) -> SweepConfig:
     """A configuration from a TOML file; an unknown or mistyped key is refused."""
     require(path.is_file(), f"{path}: there is no such configuration file")
     large = path.stat().st_size > LARGEST_FILE
     require(not large, f"{path}: expected a configuration of at most {LARGEST_FILE:,} bytes")
-    return config_from(read_toml(path.read_bytes(), str(path)), str(path), path.stem)
+    return config_from(read_toml(read_plain(path), str(path)), str(path), path.stem)
 
 
 def config_from(given: Mapping[str, Any], where: str, name: str = "sweep") -> SweepConfig:

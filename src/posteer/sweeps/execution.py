@@ -23,9 +23,10 @@ from posteer.sweeps.configuration import SweepConfig, read_config
 from posteer.sweeps.executors import EXECUTORS, Work
 from posteer.sweeps.forecast import require_possible
 from posteer.sweeps.presets import preset
+from posteer.sweeps.records import Record
 from posteer.sweeps.runner import MOST_WORKERS, Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
-from posteer.sweeps.store import Record, RunStore
+from posteer.sweeps.store import Contents, RunStore
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def run_sweep(
     expansion = expand(config)
     held = RunStore(out).names()
     require_possible(run for run in expansion.runs if run.name not in held)
-    store = RunStore.create(out, config, size, extend=extend, any_size=batch_size is None)
+    store = RunStore.create(
+        out, config, size, extend=extend, any_size=batch_size is None, warn=report.warn
+    )
     for text in [*store.recover(), *store.set_damaged_aside()]:
         report.warn(text)
     for record in _records(store, expansion) if retry_failed else []:
@@ -81,14 +84,22 @@ def run_sweep(
 
 
 def outcome(store: RunStore, expansion: Expansion) -> Outcome:
-    """How a sweep stands, from its store alone."""
-    records = _records(store, expansion)
+    """How a sweep stands whose runs are known."""
+    return _counted(_records(store, expansion), len(expansion.runs))
+
+
+def standing(there: Contents) -> Outcome:
+    """How a sweep stands, from its store alone: nothing that it names is opened or run."""
+    return _counted(there.latest(), there.total)
+
+
+def _counted(records: list[Record], total: int) -> Outcome:
     statuses = Counter(record["status"] for record in records)
     errors: dict[str, list[str]] = {}
     for record in records:
         if record["status"] == "failed":
             errors.setdefault(record["error"], []).append(_label(record))
-    return Outcome(len(expansion.runs), dict(statuses), errors)
+    return Outcome(total, dict(statuses), errors)
 
 
 def _records(store: RunStore, expansion: Expansion) -> list[Record]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from posteer.results import Elicitation
 
+MOST_BYTES = 2**28
+"""Of one series: millions of steps."""
 Series = Sequence[float] | Sequence[int]
 
 
@@ -25,8 +27,15 @@ def pack(values: Series) -> str:
 
 
 def unpack(text: str) -> list[float]:
-    """The inverse of `pack`."""
-    by_weight = np.frombuffer(zlib.decompress(base64.b85decode(text)), dtype=np.uint8)
+    """The inverse of `pack`; what `pack` did not write is a ValueError."""
+    try:
+        inflater = zlib.decompressobj()
+        data = inflater.decompress(base64.b85decode(text), MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not inflater.eof:
+        raise ValueError("cut short, or too long")
+    by_weight = np.frombuffer(data, dtype=np.uint8)
     numbers: list[float] = by_weight.reshape(4, -1).T.copy().view("<f4")[:, 0].tolist()
     return numbers
 

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+import tomllib
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -43,30 +44,45 @@ def device_name(device: str) -> str:
 
 
 def _revision() -> str | None:
-    """The commit of the source tree, marked if the tree has changed since; None outside of one."""
+    """The commit of our own source tree, marked if the tree has changed since; None outside of it,
+    and so where posteer lies in a folder of another project's."""
     told = os.environ.get("POSTEER_REVISION")  # for a copy of the tree without its history
     if told:
         return told
     package = Path(posteer.__file__).parent
 
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+
     def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(package), *words], capture_output=True, text=True, check=True
-        )
+        command = ["git", "-C", str(package), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)
         return done.stdout.strip()
 
     try:
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != _home(package):
+            return None
+        git("ls-files", "--error-unmatch", "--", "__init__.py")
         changed = git("status", "--porcelain", "--", ".")
         return git("rev-parse", "HEAD") + ("+changed" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
+def _home(package: Path) -> Path | None:
+    """The tree that our source is at home in: its pyproject.toml says so."""
+    home = package.resolve().parent.parent
+    try:
+        project = tomllib.loads((home / "pyproject.toml").read_text())["project"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return home if project == "posteer" else None
+
+
 class Session:
     """One process's work on a store: runs, wall time and seconds by phase, kept up to date."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device_name(device)
+    def __init__(self, device: str, batch: int) -> None:
+        self.device, self.batch = device_name(device), batch
         self.began = datetime.now(UTC)
         self.name = f"{self.began:%Y%m%dT%H%M%S.%f}-{os.getpid()}"
         self.runs = 0
@@ -83,6 +99,7 @@ class Session:
             "began": self.began.isoformat(timespec="milliseconds"),
             "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "device": self.device,
+            "batch": self.batch,
             "runs": self.runs,
             "wall_seconds": time.perf_counter() - self._started,
             "phases": self.phases,

@@ -1,51 +1,47 @@
-"""Records as rows: one flat row per run, for tables, Parquet and data frames."""
+"""All runs of a sweep, from its folder or a Parquet file: rows, histories, data frames."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from posteer.core.errors import InputError, require
-from posteer.core.files import path_of, write_atomically
-from posteer.methods.answers import Answer
-from posteer.results import Judged, columns, flat
+from posteer.core.files import path_of
+from posteer.core.reading import read_json
+from posteer.core.sealing import list_file
+from posteer.sweeps import parquet
+from posteer.sweeps.configuration import config_from, planned
 from posteer.sweeps.histories import unpack
+from posteer.sweeps.records import COSTS, FIGURES, STATUSES, Row, row_of
 from posteer.sweeps.runs import name_of
-from posteer.sweeps.store import Record, RunStore
+from posteer.sweeps.store import SESSION, RunStore
 
-Row = dict[str, Any]
-KINDS = {float: "float64", int: "int64", bool: "bool", str: "string"}
-FIGURES = {name: KINDS[kind] for name, kind in {**columns(Judged), **columns(Answer)}.items()}
-del FIGURES["prompt"]
-"""Columns of what was found, and their types in a Parquet file."""
-COSTS = ("forward_tokens", "backward_tokens", "bank_tokens")
-LEAST = {"run", "status", "model", "utility", "method", "seed", "expected_utility", "steps"}
-"""Columns that every file of runs has, however old."""
+__all__ = ["FIGURES", "Histories", "Row", "Sweep", "row_of"]
 
-
-def row_of(record: Record) -> Row:
-    """A record without its history, flat; what a failed run does not have is None."""
-    result = record["result"] or {}
-    prompt, best, row = result.get("prompt"), result.get("best_prompt"), flat(result)
-    return {
-        "run": name_of(record["configuration"]),
-        "status": record["status"],
-        "error": record["error"],
-        **record["configuration"],
-        "prompt": None if prompt is None else _text(prompt),
-        **{figure: row.get(figure) for figure in FIGURES},
-        "best_prompt": None if best is None else _text(best),
-        **{name: row.get(f"cost_{name}") for name in COSTS},
-        "seconds": sum(record["seconds"].values()),
-        **{key: record["provenance"].get(key) for key in ("posteer", "revision", "device")},
-    }
+INTEGERS = ("length", "horizon", "seed", "max_model_tokens", *COSTS)
+LEAST = {"run", "status", "model", "utility", "method", "seed", "length", "horizon"}
+"""Columns that every file of runs has, however old, and without gaps."""
+READ = {*LEAST, "expected_utility", "rank", "ess_fraction", "steps", "max_model_tokens", *COSTS}
+"""Columns that tables are made of."""
+TEXTS = ("run", "status", "model", "utility", "method")
 
 
-def _text(prompt: list[int]) -> str:
-    return ("," if max(prompt) > 9 else "").join(map(str, prompt))
+@dataclass(frozen=True)
+class Sweep:
+    """The runs of a sweep as rows; `total` is how many it has, None if that is not known.
+
+    `strangers` are whole runs in its folder that are of another sweep or version, `unsealed` a file
+    of an earlier version that nothing vouches for.
+    """
+
+    rows: list[Row]
+    total: int | None
+    strangers: list[str]
+    unsealed: Path | None
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -53,20 +49,44 @@ def read_rows(path: Path) -> list[Row]:
 
     Sorted by configuration, so that the same runs are the same rows wherever they come from.
     """
-    if path.is_file():
-        rows = _read_parquet(path)
-    else:
-        store = RunStore.open(path)
-        records, damaged = store.records()
-        require(
-            not damaged,
-            f"{path}: {len(damaged)} runs are damaged, first {next(iter(damaged), '')}: run the "
-            "sweep's command again",
-        )
-        rows = [row_of(record) for record in records]
-    require(len(rows) > 0, f"{path}: there are no finished runs here")
+    return read_sweep(path).rows
+
+
+def read_sweep(path: Path) -> Sweep:
+    """The same, with how much of the sweep it is."""
+    found = _from_file(path) if path.is_file() else _from_folder(path)
+    require(len(found.rows) > 0, f"{path}: there are no finished runs here")
     keys = ("model", "length", "horizon", "method", "utility", "seed", "run")
-    return sorted(rows, key=lambda row: tuple(row[key] for key in keys))
+    found.rows.sort(key=lambda row: tuple(row[key] for key in keys))
+    return found
+
+
+def _from_folder(path: Path) -> Sweep:
+    store = RunStore.open(path)
+    there = store.contents()
+    require(
+        not there.damaged,
+        f"{path}: {len(there.damaged)} runs are damaged, first {next(iter(there.damaged), '')}: "
+        "run the sweep's command again",
+    )
+    rows = [row_of(record) for record in there.records]
+    unsealed = None if "versions" in store.manifest() else path / "sweep.json"
+    return Sweep(rows, there.total, there.strangers, unsealed)
+
+
+def _from_file(path: Path) -> Sweep:
+    kinds = {**FIGURES, **dict.fromkeys(INTEGERS, "int64"), **dict.fromkeys(TEXTS, "string")}
+    table = parquet.read(path, kinds, LEAST)
+    for row in table.rows[:1]:
+        require(row.keys() >= READ, f"{path}: a Parquet file of something else")
+    for row in table.rows:
+        shown = [row[name] for name in ("expected_utility", "ess_fraction")]
+        good = row["status"] in STATUSES and all(v is None or math.isfinite(v) for v in shown)
+        require(good, f"{path}: run {row['run'][:64]} is no run of ours")
+    facts = _facts_in(table, path)
+    config = facts["configuration"]
+    total = None if config is None else planned(config_from(config, str(path))).total()
+    return Sweep(table.rows, total, [], None if table.sealed else path)
 
 
 def consolidate(folder: Path) -> Path:
@@ -87,70 +107,78 @@ def _histories_of(path: Path) -> Path:
 
 def read_histories(path: Path) -> Histories:
     """From a sweep's folder, or from the file beside a Parquet file if there is one."""
-    if path.is_dir():
-        records, _ = RunStore.open(path).records()
-        return {
-            name_of(r["configuration"]): {k: unpack(v) for k, v in r["history"].items()}
-            for r in records
-        }
-    beside = _histories_of(path)
-    if not beside.is_file():
-        return {}
     found: Histories = {}
-    for row in _parquet().read_table(beside).to_pylist():
-        run = row.pop("run")
-        found[run] = {name: series for name, series in row.items() if series is not None}
+    if path.is_dir():
+        for record in RunStore.open(path).contents().records:
+            run = name_of(record["configuration"])
+            try:
+                found[run] = {name: unpack(text) for name, text in record["history"].items()}
+            except ValueError as error:
+                raise InputError(f"{path}: the history of run {run} is damaged") from error
+    elif os.path.lexists(beside := _histories_of(path)):
+        for row in parquet.read(beside, {"run": "string"}, {"run"}).rows:
+            run = row.pop("run")
+            found[run] = {name: series for name, series in row.items() if series is not None}
+    for run, history in found.items():
+        require(_is_whole(history), f"{path}: the history of run {run[:64]} is cut short")
     return found
+
+
+def _is_whole(history: dict[str, Any]) -> bool:
+    """Series of one length, and with each those that are read beside it."""
+    if not all(isinstance(series, list) for series in history.values()):
+        return False
+    whole = all(isinstance(v, float) for series in history.values() for v in series)
+    together = {"ess": {"surrogate"}, "value": {"forward_tokens", "backward_tokens"}}
+    beside = all(others <= history.keys() for name, others in together.items() if name in history)
+    return whole and beside and len({len(series) for series in history.values()}) <= 1
 
 
 def write_histories(histories: Histories, out: Path) -> None:
     """One row per run, one column of lists for each thing that was recorded."""
     names = dict.fromkeys(name for history in histories.values() for name in history)
-    _write(
+    parquet.write(
         [{"run": run, **history} for run, history in histories.items()],
         {"run": "string"} | dict.fromkeys(names, "list"),
         out,
         use_byte_stream_split=[f"{name}.list.element" for name in names],
     )
+    list_file(out)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
     """What a sweep was (`configuration`) and what each process did for it (`sessions`)."""
     if path.is_file():
-        kept = _parquet().read_schema(path).metadata or {}
-        return {"configuration": None, "sessions": [], **json.loads(kept.get(b"posteer", b"{}"))}
+        return _facts_in(parquet.read(path, {}, set()), path)
     store = RunStore.open(path)
-    sessions = []
-    for one in sorted(store.sessions.glob("[!.]*.json")):
-        with suppress(ValueError):  # a time that was lost is no reason to stop
-            sessions.append(json.loads(one.read_bytes()))
+    sessions, damaged = store.read_sessions()
+    for error in damaged.values():
+        raise InputError(f"{error}: run the sweep's command again")
     return {"configuration": store.manifest()["configuration"], "sessions": sessions}
+
+
+def _facts_in(table: parquet.Table, path: Path) -> dict[str, Any]:
+    text = table.metadata.get(b"posteer", b"{}")
+    facts = {"configuration": None, "sessions": [], **_table(read_json(text, f"{path}: its facts"))}
+    config, sessions = facts["configuration"], facts["sessions"]
+    good = (config is None or isinstance(config, dict)) and isinstance(sessions, list)
+    good = good and all(
+        isinstance(_table(one).get(key), kind) for one in sessions for key, kind in SESSION.items()
+    )
+    require(good, f"{path}: its facts are of something else")
+    return facts
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def write_parquet(rows: list[Row], out: Path, facts: dict[str, Any]) -> None:
     """Rows as one Parquet file with facts of their sweep: the same are the same bytes."""
-    known = dict.fromkeys(("length", "horizon", "seed", "max_model_tokens", *COSTS), "int64")
-    known |= {**FIGURES, "seconds": "float64"}
+    known = {**dict.fromkeys(INTEGERS, "int64"), **FIGURES, "seconds": "float64"}
     kinds = {name: known.get(name, "string") for name in rows[0]}
-    _write(rows, kinds, out, {"posteer": json.dumps(facts, sort_keys=True)})
-
-
-def _write(
-    rows: list[Row],
-    kinds: Mapping[str, str],
-    out: Path,
-    metadata: dict[str, str] | None = None,
-    **how: Any,
-) -> None:
-    parquet = _parquet()
-    import pyarrow
-
-    lists = {"list": pyarrow.list_(pyarrow.float32())}
-    columns = [(name, lists.get(kind, kind)) for name, kind in kinds.items()]
-    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns, metadata=metadata))
-    sink = pyarrow.BufferOutputStream()
-    parquet.write_table(table, sink, compression="zstd", **how)
-    write_atomically(out, sink.getvalue().to_pybytes())
+    parquet.write(rows, kinds, out, {"posteer": json.dumps(facts, sort_keys=True)})
+    list_file(out)
 
 
 def load_results(path: Path | str | Any, histories: bool = False) -> Any:
@@ -168,7 +196,7 @@ def load_results(path: Path | str | Any, histories: bool = False) -> Any:
     >>> frame[["method", "length", "status"]].to_dict("records")
     [{'method': 'beam', 'length': 6, 'status': 'done'}]
     """
-    _parquet()
+    parquet.library()
     import pandas
 
     where = path_of(path, "results")
@@ -181,22 +209,3 @@ def load_results(path: Path | str | Any, histories: bool = False) -> Any:
         [{"run": run} | {f"step_{k}": v for k, v in series.items()} for run, series in kept.items()]
     )
     return frame.merge(table, on="run", how="left")
-
-
-def _read_parquet(path: Path) -> list[Row]:
-    try:
-        rows: list[Row] = _parquet().read_table(path).to_pylist()
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: not a Parquet file") from error
-    require(not rows or rows[0].keys() >= LEAST, f"{path}: a Parquet file of something else")
-    return rows
-
-
-def _parquet() -> Any:
-    try:
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError(
-            "Parquet files and data frames need pandas and pyarrow: pip install 'posteer[results]'"
-        ) from error
-    return parquet

@@ -16,7 +16,7 @@ from posteer.banks import draw_bank, load_bank
 from posteer.banks.probes import behaviour
 from posteer.banks.shipped import shipped_path
 from posteer.core import InputError, Progress, phase, timed
-from posteer.core.files import write_json
+from posteer.core.sealing import write_sealed
 from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
@@ -25,8 +25,9 @@ from posteer.results import Elicitation
 from posteer.sweeps.configuration import SweepConfig
 from posteer.sweeps.histories import columns_of
 from posteer.sweeps.provenance import Session, provenance
+from posteer.sweeps.records import Record
 from posteer.sweeps.runs import Batch, RunConfig, batches, expand, latents_to_draw, source_of
-from posteer.sweeps.store import Record, RunStore
+from posteer.sweeps.store import RunStore
 
 MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
 """Processes of one command, and runs of one batch."""
@@ -65,7 +66,7 @@ class Runner:
 
     def run(self) -> None:
         """Until every run is in the store, whoever solves it."""
-        session = Session(self.device)
+        session = Session(self.device, self.store.batch_size)
         path = self.store.sessions / f"{session.name}.json"
         self._recover()
         left = list(self.batches)
@@ -100,7 +101,7 @@ class Runner:
                 for what, seconds in record["seconds"].items():
                     phases[what] = phases.get(what, 0.0) + seconds
             session.add(len(records), phases)
-            write_json(path, session.to_json())
+            write_sealed(path, session.to_json())
         self.report.finished(records)
         return True
 

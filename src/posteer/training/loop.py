@@ -1,14 +1,13 @@
 """The training loop: stops anywhere, resumes exactly, never loses its last good checkpoint.
 
-A step's batch depends on (seed, step) alone and the checkpoint holds weights, moments and step, so
-a resumed run does the same arithmetic as an uninterrupted one.
+A step's batch depends on (seed, step) alone and the checkpoint holds weights, moments, step and the
+loss summed since the last report, so a resumed run does the same arithmetic as an uninterrupted
+one, and keeps the same records.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,22 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core.errors import InputError, require
-from posteer.core.files import write_atomically, write_folder_atomically, write_json
+from posteer.core.errors import InputError
 from posteer.core.randomness import torch_stream
 from posteer.families.registry import open_process
-from posteer.models.transformer.checkpoint import (
-    read_manifest,
-    read_tensors,
-    save_model,
-    split_tensors,
-    with_manifest,
-)
+from posteer.models.transformer.checkpoint import save_model
 from posteer.models.transformer.network import Transformer
 from posteer.training.data import ExcessRisk, HeldOut, training_batch
+from posteer.training.folder import TrainingFolder
 from posteer.training.plan import TrainingPlan
 
-KEPT_CHECKPOINTS = 2
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+CHECKPOINT_STEPS, CHECKPOINT_SECONDS = 1000, 30.0
+"""A checkpoint comes after so many steps, or so long, whichever is first."""
 EXPLODED = 3.0
 """A loss this many times that of guessing uniformly counts as exploded."""
 
@@ -69,7 +64,8 @@ class Trainer:
         compiled: bool = False,
         held_out: int = 64,
         evaluate_every: int = 500,
-        checkpoint_every: int = 1000,
+        checkpoint_every: int = CHECKPOINT_STEPS,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         log_every: int = 50,
         report: Callable[[Progress], None] | None = None,
         warn: Callable[[str], None] | None = None,
@@ -77,15 +73,17 @@ class Trainer:
         self.plan, self.out = plan, out
         self.device = torch.device(device)
         self.prior = open_process(plan.process)
-        self.evaluate_every, self.checkpoint_every = evaluate_every, checkpoint_every
-        self.log_every = log_every
+        self.evaluate_every, self.log_every = evaluate_every, log_every
+        self.checkpoint_every, self.checkpoint_seconds = checkpoint_every, checkpoint_seconds
         self.report = report or (lambda _: None)
         self.warn = warn or (lambda _: None)
-        self._claim_folder()
+        self.folder = TrainingFolder(out, plan)
+        self.folder.accept()
         self.network = self._fresh_network().to(self.device)
         self.optimiser = self._optimiser()
         self.records: list[dict[str, Any]] = []
         self.step = 0
+        self.running = torch.zeros((), device=self.device)
         self._resume()
         self.held_out = HeldOut(self.prior, held_out, plan.length, plan.seed, self.device)
         forward: Callable[[Tensor], Tensor] = self._loss
@@ -93,21 +91,6 @@ class Trainer:
         self.excess: ExcessRisk | None = None
 
     # --- set-up ---------------------------------------------------------------------------------
-
-    def _claim_folder(self) -> None:
-        self.out.mkdir(parents=True, exist_ok=True)
-        path = self.out / "plan.json"
-        if not path.exists():
-            write_json(path, self.plan.to_json())
-            return
-        try:
-            earlier = TrainingPlan.from_json(json.loads(path.read_text()))
-        except (ValueError, TypeError, KeyError) as error:
-            raise InputError(f"{path} is damaged: it is not a training plan") from error
-        require(
-            earlier == self.plan,
-            f"{self.out} holds a run with another plan: give another folder, or the same settings",
-        )
 
     def _fresh_network(self) -> Transformer:
         with torch.random.fork_rng(devices=[]):
@@ -128,41 +111,63 @@ class Trainer:
     def run(
         self, *, max_minutes: float = math.inf, should_stop: Callable[[], bool] | None = None
     ) -> Outcome:
-        """Train until the plan is done, time is up, or someone asks to stop."""
-        started, ticked, ticked_step = time.monotonic(), time.monotonic(), self.step
-        running = torch.zeros((), device=self.device)
+        """Train until the plan is done, time is up, or someone asks to stop; one run a folder."""
+        with self.folder.claimed():
+            saved = self.folder.saved()
+            if saved and saved[-1].name != f"step-{self.step:07d}":
+                self._resume()  # another process has come further since
+            return self._run(max_minutes, should_stop or (lambda: False))
+
+    def _run(self, max_minutes: float, should_stop: Callable[[], bool]) -> Outcome:
+        started = ticked = saved = time.monotonic()
+        begun = self.step
         bad_step = torch.full((), -1.0, device=self.device)
         while self.step < self.plan.steps:
             self.step += 1
             loss, norm = self.train_step(self.step)
-            running += loss
+            self.running += loss
             bad = ~torch.isfinite(norm) | ~(loss < EXPLODED * math.log(self._vocab))
             bad_step = torch.where(bad & (bad_step < 0), float(self.step), bad_step)
             done = self.step == self.plan.steps
             evaluate = self.step % self.evaluate_every == 0 or done
-            save = self.step % self.checkpoint_every == 0 or done
-            if not (self.step % self.log_every == 0 or evaluate or save):
+            tick = self.step % self.log_every == 0 or evaluate
+            overdue = time.monotonic() - saved >= self.checkpoint_seconds
+            save = self.step % self.checkpoint_every == 0 or done or overdue
+            if not (tick or save):
                 continue
             if float(bad_step) >= 0:
                 return Outcome("diverged", int(bad_step))
-            now = time.monotonic()
-            mean = float(running) / (self.step - ticked_step)
-            speed = (self.step - ticked_step) * self.plan.batch * self.plan.length / (now - ticked)
-            if evaluate:
-                self.excess = self.held_out.excess(self.network)
-                self.records.append({"step": self.step, "loss": mean, **asdict(self.excess)})
-            if save:
+            late = time.monotonic() - started > 60 * max_minutes
+            stop = tick and not done and (late or should_stop())
+            if (save or stop) and not self._finite():
+                return Outcome("diverged", self.step)
+            if tick:
+                now = time.monotonic()
+                self._tick(evaluate, (self.step - begun) / max(now - ticked, 1e-9))
+                ticked, begun = now, self.step
+            if save or stop:
                 self.save()
-            self.report(Progress(self.step, self.plan.steps, mean, self.excess, speed))
-            running.zero_()
-            ticked, ticked_step = time.monotonic(), self.step
-            asked = should_stop is not None and should_stop()
-            if not done and (asked or now - started > 60 * max_minutes):
-                self.save()
+                saved = time.monotonic()
+            if stop:
                 self.export()
                 return Outcome("stopped", self.step)
         self.export()
         return Outcome("finished", self.step)
+
+    def _tick(self, evaluate: bool, steps_per_second: float) -> None:
+        """Report, and evaluate if it is time; windows of the loss end at fixed steps."""
+        window = min((self.step - 1) % every + 1 for every in (self.log_every, self.evaluate_every))
+        mean = float(self.running) / window
+        if evaluate:
+            self.excess = self.held_out.excess(self.network)
+            self.records.append({"step": self.step, "loss": mean, **asdict(self.excess)})
+        speed = steps_per_second * self.plan.batch * self.plan.length
+        self.report(Progress(self.step, self.plan.steps, mean, self.excess, speed))
+        self.running.zero_()
+
+    def _finite(self) -> bool:
+        """The last update is in no loss yet."""
+        return all(bool(p.isfinite().all()) for p in self.network.parameters())
 
     @property
     def _vocab(self) -> int:
@@ -196,48 +201,34 @@ class Trainer:
         for name, parameter in self.network.named_parameters():
             for key, value in self.optimiser.state[parameter].items():
                 tensors[f"{key}.{name}"] = value
-        facts = {"step": self.step, "records": self.records}
-        folder = self._checkpoints / f"step-{self.step:07d}"
-        files = with_manifest(split_tensors(tensors, "state"), facts)
-        write_folder_atomically(folder, files)
-        self._write_records()
-        for old in self._saved()[:-KEPT_CHECKPOINTS]:
-            shutil.rmtree(old)
-
-    @property
-    def _checkpoints(self) -> Path:
-        return self.out / "checkpoints"
-
-    def _saved(self) -> list[Path]:
-        return sorted(self._checkpoints.glob("step-*"))
+        tensors["running"] = self.running
+        self.folder.save(self.step, tensors, self.records)
 
     def _resume(self) -> None:
         """Take up the newest whole checkpoint; damaged ones are named and passed over."""
-        for folder in reversed(self._saved()):
-            try:
-                manifest = read_manifest(folder)
-                tensors = read_tensors(folder, manifest, "state")
-            except InputError as error:
-                self.warn(f"{error}; trying the checkpoint before it")
-                continue
-            weights = {
-                k.removeprefix("weight."): v for k, v in tensors.items() if k.startswith("weight.")
-            }
+        found = self.folder.newest(self.warn)
+        if found is None:
+            return
+        step, records, tensors = found
+        weights = {
+            k.removeprefix("weight."): v for k, v in tensors.items() if k.startswith("weight.")
+        }
+        try:
             self.network.load_state_dict(weights)
             for name, parameter in self.network.named_parameters():
                 self.optimiser.state[parameter] = {
-                    key: tensors[f"{key}.{name}"].to(self.device)
-                    for key in ("step", "exp_avg", "exp_avg_sq")
+                    key: tensors[f"{key}.{name}"].to(self.device) for key in MOMENTS
                 }
-            self.step, self.records = manifest["step"], manifest["records"]
-            return
-
-    def _write_records(self) -> None:
-        lines = "".join(json.dumps(record) + "\n" for record in self.records)
-        write_atomically(self.out / "records.jsonl", lines.encode())
+        except (RuntimeError, KeyError) as error:
+            where = self.folder.checkpoints / f"step-{step:07d}"
+            raise InputError(f"{where}: its tensors do not fit the architecture") from error
+        self.step, self.records = step, records
+        self.running = tensors.get("running", torch.zeros(())).to(self.device)
 
     def export(self) -> None:
-        """The model folder `out/model`, which `--model` takes."""
+        """The model folder `out/model`, which `--model` takes, and the records: a run that was
+        killed after its last checkpoint may have kept neither."""
+        self.folder.write_records(self.records)
         excess = self.records[-1] if self.records else None
         facts = {
             "process": self.plan.process,
@@ -246,4 +237,4 @@ class Trainer:
             "excess_risk": excess,
             "parameters": sum(p.numel() for p in self.network.parameters()),
         }
-        save_model(self.out / "model", self.network, facts)
+        save_model(self.folder.model, self.network, facts)

@@ -1,13 +1,14 @@
 """Model folders: `config.json`, `model.safetensors` (or parts), `manifest.json` with SHA-256.
 
-Safetensors and JSON only, so reading a model runs no code. A file that does not have the hash its
-manifest gives is refused by name.
+Safetensors and JSON only, so reading a model runs no code. The manifest is sealed, and a file that
+does not have the hash it gives is refused by name. Those of earlier versions have no seal.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from posteer.core.errors import InputError, require
-from posteer.core.files import sha256, write_folder_atomically
+from posteer.core.files import read_plain, sha256, write_folder_atomically
+from posteer.core.reading import read_json
+from posteer.core.sealing import read_sealed, sealed
 from posteer.families.registry import open_process
 from posteer.models.transformer.model import TransformerModel
 from posteer.models.transformer.network import Architecture, Transformer
@@ -28,6 +31,12 @@ PART_BYTES = 12 * 2**20
 """Weights are split into files of at most about this size, so that they travel anywhere."""
 
 MANIFEST = "manifest.json"
+_OURS = re.compile(r"config\.json|manifest\.json|(model|state)(-\d+-of-\d+)?\.safetensors")
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file of a model or checkpoint folder is called so."""
+    return _OURS.fullmatch(name) is not None
 
 
 def split_tensors(tensors: dict[str, Tensor], stem: str = "model") -> dict[str, bytes]:
@@ -51,8 +60,8 @@ def split_tensors(tensors: dict[str, Tensor], stem: str = "model") -> dict[str, 
 def with_manifest(files: dict[str, bytes], facts: dict[str, Any]) -> dict[str, bytes]:
     """The files and a manifest that vouches for them."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    manifest = {"files": hashes, **facts}
-    text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+    manifest = sealed({"files": hashes, **facts})
+    text = json.dumps(manifest, indent=2, sort_keys=True, allow_nan=False) + "\n"
     return {**files, MANIFEST: text.encode()}
 
 
@@ -60,12 +69,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest, after checking that every file it lists is whole."""
     path = folder / MANIFEST
     require(path.is_file(), f"{folder}: no {MANIFEST}, so not a model folder")
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        listed = dict(manifest["files"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged: it is not a manifest") from error
+    manifest = read_sealed(path)
+    listed = manifest.get("files")
+    good = isinstance(listed, dict) and all(isinstance(one, str) for one in listed.values())
+    require(good, f"{path} is damaged: it is not a manifest")
+    assert isinstance(listed, dict)
     for name, digest in listed.items():
+        require(is_ours(name), f"{path} lists '{name}', which is no file of a model")
         require((folder / name).is_file(), f"{folder / name} is missing")
         require(
             sha256(folder / name) == digest,
@@ -80,7 +90,7 @@ def read_tensors(folder: Path, manifest: dict[str, Any], stem: str = "model") ->
     for name in sorted(manifest["files"]):
         if name.startswith(stem) and name.endswith(".safetensors"):
             try:
-                tensors |= load_tensors((folder / name).read_bytes())
+                tensors |= load_tensors(read_plain(folder / name))
             except SafetensorError as error:
                 raise InputError(f"{folder / name} is damaged: {error}") from error
     return tensors
@@ -92,14 +102,15 @@ def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> Non
         "config.json": (json.dumps(asdict(network.shape), indent=2) + "\n").encode(),
         **split_tensors(network.state_dict()),
     }
-    write_folder_atomically(folder, with_manifest(files, facts))
+    write_folder_atomically(folder, with_manifest(files, facts), is_ours)
 
 
 def load_model(folder: Path, name: str | None = None) -> TransformerModel:
     """The model in a folder, verified."""
     manifest = read_manifest(folder)
+    require("config.json" in manifest["files"], f"{folder / MANIFEST} lists no config.json")
     try:
-        shape = Architecture(**json.loads((folder / "config.json").read_text()))
+        shape = Architecture(**read_json(read_plain(folder / "config.json"), "config.json"))
     except (ValueError, TypeError, OSError) as error:
         raise InputError(f"{folder / 'config.json'} does not describe a transformer") from error
     network = Transformer(shape)

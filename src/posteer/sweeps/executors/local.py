@@ -42,12 +42,15 @@ def _in_processes(work: Work) -> None:
     store = RunStore(work.folder)
     wanted = {run.name for run in expand(work.config).runs}
     seen = store.names()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers inherit it: Ctrl-C is ours
-    for process in processes:
-        process.start()
-    signal.signal(signal.SIGINT, before)
-    busy = True
+    busy, started = True, []
     try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers inherit it: Ctrl-C is ours
+        try:
+            for process in processes:
+                process.start()
+                started.append(process)
+        finally:
+            signal.signal(signal.SIGINT, before)
         while busy:
             time.sleep(WATCH_SECONDS)
             busy = any(process.is_alive() for process in processes)  # before the news: none is lost
@@ -64,9 +67,12 @@ def _in_processes(work: Work) -> None:
             "with fewer --workers",
         )
     finally:
-        for process in processes:
+        for process in started:
             process.terminate()
+        for process in started:
             process.join()
+            process.close()
+        complaints.close()
 
 
 def _work(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from posteer.core.errors import InputError, require
+from posteer.core.files import write_atomically
 
 SUFFIXES = (".svg", ".pdf", ".png")
 
@@ -31,9 +33,12 @@ def check_path(out: Path) -> None:
 
 
 def save(figure: Any, out: Path, close: bool = True) -> None:
-    """Write a figure as its file's ending says; the same figure is the same bytes."""
+    """Write a figure as its file's ending says, whole or not at all; the same figure is the same
+    bytes."""
     figure.tight_layout()
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(out, metadata=dates.get(out.suffix), dpi=150)
+    data = io.BytesIO()
+    figure.savefig(data, format=out.suffix[1:], metadata=dates.get(out.suffix), dpi=150)
+    write_atomically(out, data.getvalue())
     if close:
         canvas().close(figure)

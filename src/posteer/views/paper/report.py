@@ -14,6 +14,7 @@ from posteer.paper.claims import Verdict, verdicts
 from posteer.paper.layouts import heading, layouts_for
 from posteer.paper.paired import Paired, paired_comparisons
 from posteer.paper.tables import markdown
+from posteer.sweeps.results import Sweep
 
 NAMES = {"J": "J", "rank": "rank at m=6", "ess": "mean ESS/L"}
 
@@ -115,6 +116,22 @@ def whole_report(cells: Cells) -> str:
         parts += ["### Claims", "", claims_table(verdicts(cells, None, odd))]
     parts += ["### Methods against each other", "", paired_table(paired_comparisons(cells))]
     return "\n".join([*parts, trouble_line(cells)])
+
+
+def standing_lines(sweep: Sweep) -> list[str]:
+    """What is to be known of runs before they are read as a whole sweep's."""
+    there, lines = len(sweep.rows), []
+    if sweep.total is not None and there < sweep.total:
+        lines.append(f"{there:,} of {sweep.total:,} runs: the sweep is not finished")
+    if sweep.strangers:
+        first = sweep.strangers[0]
+        lines.append(
+            f"{len(sweep.strangers)} runs are of another sweep or version, and left out: first "
+            f"{first}"
+        )
+    if sweep.unsealed is not None:
+        lines.append(f"{sweep.unsealed} is of an earlier version and has no seal: read unchecked")
+    return lines
 
 
 def facts_of(cells: Cells, written: Sequence[Path]) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def stop_on_signals() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, _frame: object) -> None:
         if asked:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("the same command goes on from its last checkpoint")
         asked.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -269,9 +269,15 @@ def stop_on_signals() -> Iterator[Callable[[], bool]]:
 
 
 def watch_training(
-    plan: TrainingPlan, out: Path, device: str, max_minutes: float, quiet: bool
+    plan: TrainingPlan,
+    out: Path,
+    device: str,
+    max_minutes: float,
+    checkpoints: tuple[int, float],
+    quiet: bool,
 ) -> dict[str, Any]:
-    """Train with a live bar on standard error; returns how it ended."""
+    """Train with a live bar on standard error; returns how it ended. Checkpoints come after so many
+    steps or seconds."""
     device = pick_device(device)
     screen = Console(stderr=True, quiet=quiet)
     bar = Progress(
@@ -287,6 +293,8 @@ def watch_training(
             out,
             device=device,
             compiled=device != "cpu",
+            checkpoint_every=checkpoints[0],
+            checkpoint_seconds=checkpoints[1],
             warn=lambda text: screen.print(Text(text, style="yellow")),
         )
         task = bar.add_task("starting", total=plan.steps, completed=trainer.step)

@@ -18,9 +18,10 @@ from rich.text import Text
 
 from posteer.sweeps.execution import Outcome
 from posteer.sweeps.forecast import Forecast
+from posteer.sweeps.records import Record
 from posteer.sweeps.runner import Report
 from posteer.sweeps.runs import RunConfig
-from posteer.sweeps.store import Record
+from posteer.sweeps.store import Contents
 from posteer.views.terminal.panels import rows_table
 
 _Cell = tuple[str, int, str]
@@ -211,7 +212,18 @@ def show_outcome(ended: Outcome, folder: str, say: Callable[[str], None]) -> Non
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
         say(f"  {error} ({runs[0]}{more})")
     if ended.errors:
-        say(f"  once mended: posteer sweep retry --failed --out {folder}")
+        own = "with --config FILE where the sweep runs files of yours"
+        say(f"  once mended: posteer sweep retry --failed --out {folder} ({own})")
+
+
+def damage_lines(there: Contents) -> list[str]:
+    """Files of a store that do not count, and what to do about them."""
+    lines = [
+        f"runs/{name}.json is damaged ({wrong}): the sweep's command runs it again"
+        for name, wrong in there.damaged.items()
+    ]
+    others = [f"runs/{name}.json is of another sweep or version" for name in there.strangers]
+    return lines + others
 
 
 def duration(seconds: float | None) -> str:

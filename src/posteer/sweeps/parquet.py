@@ -1,0 +1,115 @@
+"""Parquet files with a seal: the SHA-256 of all their bytes, kept in the footer.
+
+The digest is taken with zeros in its own place. A file of an earlier version has none; it may be
+listed in a `SHA256SUMS` beside it instead, and is compared with that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posteer.core.errors import InputError, require
+from posteer.core.files import read_plain, write_atomically
+from posteer.core.sealing import SUMS, check_listed
+
+KEY = "posteer.sha256"
+_SEAL = re.compile(KEY.encode().replace(b".", rb"\.") + rb"\x18\x40([0-9a-f]{64})")
+_BLANK = b"0" * 64
+KINDS = {"int64": "is_integer", "float64": "is_floating", "bool": "is_boolean"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, the facts kept with them, and whether anything vouches for the file."""
+
+    rows: list[dict[str, Any]]
+    metadata: dict[bytes, bytes]
+    sealed: bool
+
+
+def write(
+    rows: list[dict[str, Any]],
+    kinds: Mapping[str, str],
+    out: Path,
+    metadata: dict[str, str] | None = None,
+    **how: Any,
+) -> None:
+    """Rows as one sealed file: the same are the same bytes."""
+    parquet = library()
+    import pyarrow
+
+    lists = {"list": pyarrow.list_(pyarrow.float32())}
+    columns = [(name, lists.get(kind, kind)) for name, kind in kinds.items()]
+    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns, metadata=metadata))
+    sink = pyarrow.BufferOutputStream()
+    with parquet.ParquetWriter(sink, table.schema, compression="zstd", **how) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({KEY: _BLANK.decode()})
+    data = sink.getvalue().to_pybytes()
+    found = _seal_in(data)
+    assert found is not None
+    digest = hashlib.sha256(data).hexdigest().encode()
+    write_atomically(out, data[: found.start(1)] + digest + data[found.end(1) :])
+
+
+def read(path: Path, kinds: Mapping[str, str], least: set[str]) -> Table:
+    """The rows of a file, verified; `least` are columns it must have, and no gaps in them."""
+    parquet = library()
+    import pyarrow
+
+    data = read_plain(path)
+    check_listed(path)
+    found = _seal_in(data)
+    if found is not None:
+        blank = data[: found.start(1)] + _BLANK + data[found.end(1) :]
+        whole = hashlib.sha256(blank).hexdigest().encode() == found[1]
+        require(whole, f"{path} is damaged: its SHA-256 is not the one it was written with")
+    try:
+        table = parquet.read_table(pyarrow.BufferReader(data))
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: not a Parquet file") from error
+    other = f"{path}: a Parquet file of something else"
+    require(least <= set(table.column_names), other)
+    for name in table.column_names:
+        require(_holds(table.schema.field(name).type, kinds.get(name)), f"{other}: {name}")
+        require(name not in least or table[name].null_count == 0, f"{other}: {name}")
+    vouched = found is not None or path.with_name(SUMS).is_file()
+    return Table(rows, dict(table.schema.metadata or {}), vouched)
+
+
+def _holds(kind: Any, wanted: str | None) -> bool:
+    """Whether a column is of the kind that we write; one of nothing but gaps is of any."""
+    from pyarrow import types
+
+    if wanted is None or types.is_null(kind):
+        return True
+    if wanted == "list":
+        return bool(types.is_list(kind) and types.is_floating(kind.value_type))
+    if wanted == "string":
+        return bool(types.is_string(kind) or types.is_large_string(kind))
+    return bool(getattr(types, KINDS[wanted])(kind))
+
+
+def _seal_in(data: bytes) -> re.Match[bytes] | None:
+    """The last in the file: before the footer the same bytes may be anything."""
+    found = None
+    for found in _SEAL.finditer(data):  # noqa: B007
+        pass
+    return found
+
+
+def library() -> Any:
+    """pyarrow's Parquet, where it is installed."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(
+            "Parquet files and data frames need pandas and pyarrow: pip install 'posteer[results]'"
+        ) from error
+    return parquet

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 
-from posteer.banks.rollouts import DrawPlan, draw_bank, roll_out
+from posteer.banks.plans import DrawPlan
+from posteer.banks.rollouts import draw_bank, roll_out
 from posteer.models import Metered, load
 from posteer.models.transformer.model import TransformerModel
 from posteer.models.transformer.one_layer import OneLayerModel

@@ -242,7 +242,7 @@ def test_a_fit_that_misses_is_not_used():
         assert (found.name, found.fits, found.misfit) == (name, False, 5.0)
         assert "the fit is not (misfit 5.0)" in estimator_text(found)
     coins = Estimators(draw_analytic(open_process("coins(0.2,0.7)"), 500, 0))
-    assert coins.misfit.good and len(coins.fit.mixture.concentration) == 2
+    assert coins.misfit.good and coins.fit.selection.supported == 2
 
 
 def test_auto_on_the_papers_cells_is_behind_none_of_the_five():

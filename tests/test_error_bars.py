@@ -17,7 +17,7 @@ from posteer.goals.utilities import open_utility
 from posteer.methods.protocol import Request, pose
 from posteer.methods.registry import open_method
 from posteer.methods.scorers.choice import trusted_weights
-from posteer.methods.scorers.conjugate import ConjugateFit
+from posteer.methods.scorers.conjugate import spread
 from posteer.methods.scorers.importance import ImportanceSampled
 from posteer.methods.scorers.posterior import scores_of_prompts
 from posteer.methods.scorers.protocol import HardScores
@@ -133,21 +133,12 @@ def test_smoothing_errs_by_what_it_changes():
 
 
 def test_few_replicates_widen_the_error_as_students_law_does():
-    """Over 4,000 sets of five normal draws, two of our errors hold as often as two of a normal's;
-    five binomial standard errors of slack, and what is left of the expansion."""
-    values = torch.randn(4000, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    bank = draw_analytic(open_process("urn"), 60, 0)
-
-    class Given(ConjugateFit):
-        def _under_each_fit(self, utility, prompts, horizon):
-            return values
-
-    utility = open_utility("frequency(0.3)", open_model("exact:urn"))
-    prompts = torch.tensor([[0, 1, 0]])
-    scores = scores_of_prompts(Given(bank), utility, prompts, 4)
-    share = float((scores.value.abs() <= 2 * scores.standard_error).double().mean())
-    normal = 2 * stats.norm.cdf(2) - 1
-    assert abs(share - normal) < 5 * (normal * (1 - normal) / 4000) ** 0.5 + 0.01
+    """Two standard errors from R draws hold as often as two of a normal's known error: exact for
+    Student's quantile, which the factor is the first term of."""
+    for n in (8, 16, 32, 64):
+        exact = stats.t(n - 1).ppf(stats.norm.cdf(2)) / 2
+        values = torch.randn(1, n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+        assert float(spread(values)[0] / values.std()) == pytest.approx(exact, rel=0.3 / n)
 
 
 def test_copies_of_an_atom_are_trusted_and_heavy_tails_are_not():

@@ -31,9 +31,10 @@ ORDER = {
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
-    "banks": "probes drawn reweighed parts shipped rollouts sizing sampling checks",
+    "banks": "probes drawn reweighed parts plans shipped rollouts sizing sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
+    "evaluation": "values ranking",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing ppt classes auto",
     "methods.scorers": "protocol posterior importance conjugate smc choice",

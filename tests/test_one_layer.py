@@ -5,7 +5,8 @@ import torch
 from networks import small, tokens_of
 from torch import nn
 
-from posteer.banks.rollouts import DrawPlan, roll_out
+from posteer.banks.plans import DrawPlan
+from posteer.banks.rollouts import roll_out
 from posteer.core.errors import InputError
 from posteer.models import Metered, load
 from posteer.models.transformer import one_layer as module

@@ -249,11 +249,12 @@ def kinds(answer, value=0.0, exact=True):
 
 
 def test_what_decides_a_warning():
-    close = {"surrogate": 0.5, "surrogate_standard_error": 0.1}
+    close = {"plain_surrogate": 0.5, "plain_standard_error": 0.1}
     assert kinds(answer_of(**close)) == []
     assert kinds(answer_of(**close), 1.1) == [Doubt.MODEL_IS_NO_SUCH_FILTER]
     assert kinds(answer_of(**close), 1.1, exact=False) == []
-    assert kinds(answer_of(**close, snapped_surrogate=0.5), 1.1) == []
+    fitted = {"surrogate": 0.5, "surrogate_standard_error": 0.1}
+    assert kinds(answer_of(**fitted), 1.1) == [], "a fit may be a poor one"
     moved = Verification(Asked.RANKED, 8, 3, 273, 0.0)
     assert kinds(answer_of(**close, verified=moved), 1.1) == []
     assert errors_off(0.5, 0.0, 0.6) == math.inf and errors_off(0.5, 0.0, 0.5) is None

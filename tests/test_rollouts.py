@@ -9,7 +9,8 @@ from oracles import dirichlet_sequence_probability, sequences
 
 from posteer.banks import DrawPlan, draw_bank, sample
 from posteer.banks.checks.statistics import two_sample_ks
-from posteer.banks.rollouts import BLOCK, roll_out
+from posteer.banks.plans import BLOCK
+from posteer.banks.rollouts import roll_out
 from posteer.core.errors import InputError
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.families.markov.unvisited import TREATMENTS

@@ -1,8 +1,9 @@
 """Latents drawn from models: drawn, reweighed, shipped, checked."""
 
 from posteer.banks.drawn import Bank, LatentBank, Origin, draw_analytic, load_bank
+from posteer.banks.plans import DrawPlan
 from posteer.banks.reweighed import ReweighedBank
-from posteer.banks.rollouts import DrawPlan, draw_bank
+from posteer.banks.rollouts import draw_bank
 from posteer.banks.sampling import sample
 
 __all__ = [

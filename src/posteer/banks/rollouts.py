@@ -9,13 +9,11 @@ longer one.
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,117 +22,31 @@ from torch import Tensor
 from posteer import __version__
 from posteer.banks.drawn import LatentBank, Origin, load_bank
 from posteer.banks.parts import Parts, Rollouts
+from posteer.banks.plans import (
+    BLOCK,
+    DrawPlan,
+    key_of,
+    longest,
+    plan_of,
+    rounded,
+    runs_any_batch,
+    snapshots_of,
+)
 from posteer.banks.probes import Probing, require_laws
 from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.errors import Interrupted
-from posteer.core.limits import DRAW_SECONDS, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.core.spec import shown, within
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
-from posteer.models.protocol import Can, Model
-
-BLOCK = 64
-"""Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
-the batch is always run on CPU."""
-
-MOST_NUMBERS = 2**27
-"""Probabilities of a whole bank: a gibibyte."""
+from posteer.models.protocol import Can
 
 MOST_AT_ONCE = 2**16
 STEPS_OF_UNIFORMS = 128
 CHECK_EVERY = 64
-SHORTEST_SNAPSHOT = 8
 
 GoOn = Callable[[int], bool]
 """Whether a rollout goes on past so many tokens."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawPlan:
-    """What determines the rollouts of a bank, together with the model.
-
-    `context` are observed tokens that every rollout continues; only what follows them is counted.
-    Sizes that are `free` were named by nobody: they are the most, and of a model whose speed is not
-    known as many are drawn as `seconds` allow (`banks.sizing`). Neither is part of what a plan is.
-    """
-
-    n_samples: int = N_SAMPLES
-    rollout_length: int = ROLLOUT_LENGTH
-    seed: int = 0
-    context: tuple[int, ...] = ()
-    unvisited: str = "donor"
-    keep_tokens: bool = False
-    free: tuple[str, ...] = field(default=(), compare=False)
-    seconds: float = field(default=DRAW_SECONDS, compare=False)
-
-    def check(self, model: Model) -> Fittable:
-        """The family of the latents; what this model cannot do is refused before anything is
-        allocated."""
-        family: object = model.family
-        vocab, longest = model.vocab_size, model.max_length
-        if not isinstance(family, Fittable):
-            raise InputError(f"{model.name} does not say how latents are read off its rollouts")
-        require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
-        size = vocab ** (model.order + 1)
-        require(
-            self.n_samples * size <= MOST_NUMBERS,
-            f"{self.n_samples} latents of {size} probabilities each: expected at most "
-            f"{MOST_NUMBERS // size}",
-        )
-        known = getattr(family, "treatments", (self.unvisited,))  # a family may say what it takes
-        require(
-            self.unvisited in known,
-            f"unvisited '{shown(self.unvisited)}': expected one of {', '.join(known)}",
-        )
-        within(self.rollout_length, "rollouts of", 1, MOST_TOKENS)
-        require(
-            not self.keep_tokens or self.n_samples * self.rollout_length <= 2 * MOST_NUMBERS,
-            f"{self.n_samples} rollouts of {self.rollout_length} tokens are too many to keep: "
-            f"expected at most {2 * MOST_NUMBERS} tokens",
-        )
-        require(
-            self.rollout_length > model.order,
-            f"rollouts of {self.rollout_length} tokens: expected more than the order {model.order}",
-        )
-        outside = [token for token in self.context if not 0 <= token < vocab]
-        require(
-            not outside,
-            f"context has the symbol {outside[0] if outside else ''}: expected symbols 0 to "
-            f"{vocab - 1}",
-        )
-        most = math.inf if longest is None else longest + 1 - len(self.context)
-        require(
-            most > model.order,
-            f"a context of {len(self.context)} tokens: {model.name} was trained on positions for "
-            f"{longest}, which leaves none to roll out",
-        )
-        require(
-            self.rollout_length <= most,
-            f"rollouts of {self.rollout_length} tokens after {len(self.context)} observed: "
-            f"{model.name} was trained on positions for {longest} tokens, so at most {most}",
-        )
-        return family
-
-    def price(self, model: Model) -> int:
-        """The most model tokens that a draw takes, whole blocks where only those are read."""
-        n = _rounded(self.n_samples, 1 if _runs_any_batch(model, self) else BLOCK)
-        drawn = n * (len(self.context) + self.rollout_length - 1)
-        if self.unvisited != "predictive":
-            return drawn
-        return drawn + model.vocab_size**model.order * (len(self.context) + model.order)
-
-    @property
-    def snapshot_lengths(self) -> list[int]:
-        """Earlier lengths at which counts are kept, to see how frequencies settle."""
-        return snapshots_of(self.rollout_length)
-
-
-def snapshots_of(length: int, halvings: int = 4) -> list[int]:
-    """A length halved so many times, while a snapshot there tells something."""
-    halves = {length >> times for times in range(1, halvings + 1)}
-    return sorted(half for half in halves if half >= SHORTEST_SNAPSHOT)
 
 
 def draw_bank(
@@ -156,7 +68,7 @@ def draw_bank(
     otherwise = f"choose another name than {out}, or remove it"
     if out is not None and out.exists():
         bank = load_bank(out)
-        if not (bank.names(model) and _plan_of(bank) == plan):
+        if not (bank.names(model) and plan_of(bank) == plan):
             raise InputError(f"{out} holds another draw: choose another name, or remove it")
         require_laws(bank.probe, model, plan.context, otherwise)
         Parts(out, key).clear()  # of a run that stopped between the bank and its tidying up
@@ -210,9 +122,9 @@ def draw_missing(
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
     """Chunk by chunk what is not there yet."""
-    least = 1 if _runs_any_batch(model, plan) else BLOCK
-    part = _rounded(chunk or model.batch_limit(_longest(plan)), least)
-    part = min(part, MOST_AT_ONCE, _rounded(plan.n_samples, least))
+    least = 1 if runs_any_batch(model, plan) else BLOCK
+    part = rounded(chunk or model.batch_limit(longest(plan)), least)
+    part = min(part, MOST_AT_ONCE, rounded(plan.n_samples, least))
     while (gap := next(parts.missing(plan.n_samples, part), None)) is not None:
         first, count = gap
 
@@ -233,7 +145,7 @@ def draw_missing(
                 f"{least} rollouts of {plan.rollout_length:,} tokens do not fit into memory: "
                 "expected shorter ones",
             )
-            part = _rounded((part + 1) // 2, least)  # a rollout is the same in any chunk
+            part = rounded((part + 1) // 2, least)  # a rollout is the same in any chunk
             free_cached()
             continue
         spent = model.queries.forward_tokens - before
@@ -277,40 +189,6 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
     )
 
 
-def _longest(plan: DrawPlan) -> int:
-    return len(plan.context) + plan.rollout_length
-
-
-def _rounded(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
-def _runs_any_batch(model: Model, plan: DrawPlan) -> bool:
-    """Whether a rollout is the same in any batch, or on a device where that is not promised."""
-    return model.device.type != "cpu" or model.batch_invariant(_longest(plan))
-
-
-def key_of(fingerprint: str, plan: DrawPlan) -> str:
-    """Equal for draws of the same rollouts."""
-    settings = asdict(plan)
-    del settings["free"], settings["seconds"]
-    text = json.dumps(settings, sort_keys=True)
-    return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
-
-
-def _plan_of(bank: LatentBank) -> DrawPlan:
-    """The plan that made a bank."""
-    origin = bank.origin
-    return DrawPlan(
-        n_samples=len(bank),
-        rollout_length=origin.rollout_length or 0,
-        seed=origin.seed,
-        context=origin.context,
-        unvisited=bank.unvisited,
-        keep_tokens=bank.sequences is not None,
-    )
-
-
 def roll_out(
     model: Metered,
     plan: DrawPlan,
@@ -325,7 +203,7 @@ def roll_out(
     On CPU a model that is not batch-invariant always reads the same whole blocks, so that what a
     rollout is does not depend on the chunk; the extra ones are dropped.
     """
-    if _runs_any_batch(model, plan):
+    if runs_any_batch(model, plan):
         return _roll_block(model, plan, family, _Uniforms(plan, first, count), report, go_on)
     parts = []
     for block in range(first // BLOCK, -(-(first + count) // BLOCK)):

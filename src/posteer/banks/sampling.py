@@ -9,7 +9,8 @@ from typing import Any
 
 from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import checked_path
-from posteer.banks.rollouts import DrawPlan, draw_bank
+from posteer.banks.plans import DrawPlan
+from posteer.banks.rollouts import draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, require
 from posteer.core.files import path_of

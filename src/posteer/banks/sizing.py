@@ -13,15 +13,8 @@ from pathlib import Path
 
 from posteer.banks.drawn import LatentBank, load_bank
 from posteer.banks.parts import Parts
-from posteer.banks.rollouts import (
-    BLOCK,
-    DrawPlan,
-    draw_missing,
-    kept_bank,
-    key_of,
-    roll_out,
-    told_if_interrupted,
-)
+from posteer.banks.plans import BLOCK, DrawPlan, key_of
+from posteer.banks.rollouts import draw_missing, kept_bank, roll_out, told_if_interrupted
 from posteer.core import InputError, Progress, require
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered

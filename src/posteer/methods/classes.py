@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from posteer.banks.drawn import Bank
-from posteer.banks.rollouts import DrawPlan
+from posteer.banks.plans import DrawPlan
 from posteer.core import Int, Progress, Spec, integer, phase, require
 from posteer.families.markov.prompt_classes import ClassProblem, PromptClasses, with_head
 from posteer.families.markov.walks import every_walk

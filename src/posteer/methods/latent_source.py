@@ -12,9 +12,10 @@ from typing import Any
 
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
 from posteer.banks.parts import checked_path
+from posteer.banks.plans import DrawPlan
 from posteer.banks.probes import require_laws
 from posteer.banks.reweighed import effective_latents, weighed
-from posteer.banks.rollouts import DrawPlan, draw_bank
+from posteer.banks.rollouts import draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import draw_within, is_sized, least_of
 from posteer.core import InputError, Progress, integer, number, phase, require

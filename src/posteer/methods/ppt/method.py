@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import torch
 
-from posteer.banks.rollouts import DrawPlan
+from posteer.banks.plans import DrawPlan
 from posteer.core import Progress, Spec, integer, number, phase, require
 from posteer.core.device import pick_device
 from posteer.families.markov.means import has_exact_mean

@@ -139,7 +139,7 @@ class ConjugateFit(HardPromptPosterior):
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
         values = self._under_each_fit(utility, prompts, horizon)
-        return values[:, 0], _spread(values[:, 1:])
+        return values[:, 0], spread(values[:, 1:])
 
     def difference(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
@@ -148,7 +148,7 @@ class ConjugateFit(HardPromptPosterior):
         together under the replicates. Where there is a closed form."""
         values = self._under_each_fit(utility, prompts, horizon)
         gaps = (values[0] - values[1])[None]
-        return float(gaps[0, 0]), float(_spread(gaps[:, 1:])[0])
+        return float(gaps[0, 0]), float(spread(gaps[:, 1:])[0])
 
     def _under_each_fit(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
@@ -185,7 +185,7 @@ class ConjugateFit(HardPromptPosterior):
         return values, errors if self.n_replicates else torch.full_like(errors, torch.nan)
 
 
-def _spread(values: Float[Tensor, "K R"]) -> Float[Tensor, "K"]:
+def spread(values: Float[Tensor, "K R"]) -> Float[Tensor, "K"]:
     """Standard deviation over replicates; `nan` without two.
 
     That of R draws is itself uncertain: it is widened as Student's law widens the normal one at two

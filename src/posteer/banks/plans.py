@@ -1,0 +1,146 @@
+"""What determines the rollouts of a bank, and what they cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+
+from posteer.banks.drawn import LatentBank
+from posteer.core import InputError, require
+from posteer.core.limits import DRAW_SECONDS, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.spec import shown, within
+from posteer.families.protocol import Fittable
+from posteer.models.protocol import Model
+
+BLOCK = 64
+"""Rollouts that share a random stream, and the batch in which a model whose arithmetic depends on
+the batch is always run on CPU."""
+
+MOST_NUMBERS = 2**27
+"""Probabilities of a whole bank: a gibibyte."""
+
+SHORTEST_SNAPSHOT = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawPlan:
+    """What determines the rollouts of a bank, together with the model.
+
+    `context` are observed tokens that every rollout continues; only what follows them is counted.
+    Sizes that are `free` were named by nobody: they are the most, and of a model whose speed is not
+    known as many are drawn as `seconds` allow (`banks.sizing`). Neither is part of what a plan is.
+    """
+
+    n_samples: int = N_SAMPLES
+    rollout_length: int = ROLLOUT_LENGTH
+    seed: int = 0
+    context: tuple[int, ...] = ()
+    unvisited: str = "donor"
+    keep_tokens: bool = False
+    free: tuple[str, ...] = field(default=(), compare=False)
+    seconds: float = field(default=DRAW_SECONDS, compare=False)
+
+    def check(self, model: Model) -> Fittable:
+        """The family of the latents; what this model cannot do is refused before anything is
+        allocated."""
+        family: object = model.family
+        vocab, longest = model.vocab_size, model.max_length
+        if not isinstance(family, Fittable):
+            raise InputError(f"{model.name} does not say how latents are read off its rollouts")
+        require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
+        size = vocab ** (model.order + 1)
+        require(
+            self.n_samples * size <= MOST_NUMBERS,
+            f"{self.n_samples} latents of {size} probabilities each: expected at most "
+            f"{MOST_NUMBERS // size}",
+        )
+        known = getattr(family, "treatments", (self.unvisited,))  # a family may say what it takes
+        require(
+            self.unvisited in known,
+            f"unvisited '{shown(self.unvisited)}': expected one of {', '.join(known)}",
+        )
+        within(self.rollout_length, "rollouts of", 1, MOST_TOKENS)
+        require(
+            not self.keep_tokens or self.n_samples * self.rollout_length <= 2 * MOST_NUMBERS,
+            f"{self.n_samples} rollouts of {self.rollout_length} tokens are too many to keep: "
+            f"expected at most {2 * MOST_NUMBERS} tokens",
+        )
+        require(
+            self.rollout_length > model.order,
+            f"rollouts of {self.rollout_length} tokens: expected more than the order {model.order}",
+        )
+        outside = [token for token in self.context if not 0 <= token < vocab]
+        require(
+            not outside,
+            f"context has the symbol {outside[0] if outside else ''}: expected symbols 0 to "
+            f"{vocab - 1}",
+        )
+        most = math.inf if longest is None else longest + 1 - len(self.context)
+        require(
+            most > model.order,
+            f"a context of {len(self.context)} tokens: {model.name} was trained on positions for "
+            f"{longest}, which leaves none to roll out",
+        )
+        require(
+            self.rollout_length <= most,
+            f"rollouts of {self.rollout_length} tokens after {len(self.context)} observed: "
+            f"{model.name} was trained on positions for {longest} tokens, so at most {most}",
+        )
+        return family
+
+    def price(self, model: Model) -> int:
+        """The most model tokens that a draw takes, whole blocks where only those are read."""
+        n = rounded(self.n_samples, 1 if runs_any_batch(model, self) else BLOCK)
+        drawn = n * (len(self.context) + self.rollout_length - 1)
+        if self.unvisited != "predictive":
+            return drawn
+        return drawn + model.vocab_size**model.order * (len(self.context) + model.order)
+
+    @property
+    def snapshot_lengths(self) -> list[int]:
+        """Earlier lengths at which counts are kept, to see how frequencies settle."""
+        return snapshots_of(self.rollout_length)
+
+
+def snapshots_of(length: int, halvings: int = 4) -> list[int]:
+    """A length halved so many times, while a snapshot there tells something."""
+    halves = {length >> times for times in range(1, halvings + 1)}
+    return sorted(half for half in halves if half >= SHORTEST_SNAPSHOT)
+
+
+def longest(plan: DrawPlan) -> int:
+    """Tokens that a model has read at the end of a rollout."""
+    return len(plan.context) + plan.rollout_length
+
+
+def rounded(n: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-n // multiple) * multiple
+
+
+def runs_any_batch(model: Model, plan: DrawPlan) -> bool:
+    """Whether a rollout is the same in any batch, or on a device where that is not promised."""
+    return model.device.type != "cpu" or model.batch_invariant(longest(plan))
+
+
+def key_of(fingerprint: str, plan: DrawPlan) -> str:
+    """Equal for draws of the same rollouts."""
+    settings = asdict(plan)
+    del settings["free"], settings["seconds"]
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
+
+
+def plan_of(bank: LatentBank) -> DrawPlan:
+    """The plan that made a bank."""
+    origin = bank.origin
+    return DrawPlan(
+        n_samples=len(bank),
+        rollout_length=origin.rollout_length or 0,
+        seed=origin.seed,
+        context=origin.context,
+        unvisited=bank.unvisited,
+        keep_tokens=bank.sequences is not None,
+    )

@@ -99,7 +99,7 @@ class ClassSearch:
             require_room(self.needs, problem, f"classes{'-analytic' * self.analytic}")
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
         banks = banks_of(self.needs, problems, progress)
-        known: dict[int, Estimators] = {}
+        known: dict[tuple[int, bool], Estimators] = {}
         before = replace(problems[0].model.queries)
         enumerated: dict[int, PromptClasses | None] = {}
         for problem in problems:
@@ -118,7 +118,7 @@ class ClassSearch:
         found = []
         for index, problem in enumerate(problems):
             bank, held_out = banks[bank_key(self.needs, problem)]
-            estimators = known.setdefault(id(bank), Estimators(bank))
+            estimators = known.setdefault((id(bank), False), Estimators(bank))
             if progress is not None:
                 progress("choosing an estimator", index, len(problems))
             with phase("estimator"):
@@ -139,7 +139,9 @@ class ClassSearch:
                     best = search.by(chosen.name)
             other = None
             if held_out is not None:
-                others = known.setdefault(id(held_out), Estimators(held_out))
+                like = estimators if chosen.name == "conjugate" else None
+                key = (id(held_out), like is not None)
+                others = known.setdefault(key, Estimators(held_out, like=like))
                 other = _scorer(others, others.named(chosen.name), problem)
             certificate = _certificate(best, estimators.named(chosen.name))
             plain = _scorer(estimators, estimators.named("importance"), problem)

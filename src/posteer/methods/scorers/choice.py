@@ -50,10 +50,11 @@ MANY_COMPONENTS = 8
 
 
 class Estimators:
-    """The estimators of one bank, each made once."""
+    """The estimators of one bank, each made once; the fit from that of others `like` it."""
 
-    def __init__(self, bank: Bank, seed: int = 0) -> None:
+    def __init__(self, bank: Bank, seed: int = 0, like: Estimators | None = None) -> None:
         self.bank, self.observed, self.seed = bank.drawn, bank.observed, seed
+        self.like = like
         self._made: dict[str, HardPromptPosterior] = {}
 
     def with_observed(self, counts: Int[Tensor, "K C V"]) -> Float[Tensor, "K C V"]:
@@ -69,7 +70,8 @@ class Estimators:
     @cached_property
     def fit(self) -> ConjugateFit:
         """The conjugate fit, which others build on."""
-        return ConjugateFit(self.bank, seed=self.seed)
+        like = None if self.like is None else self.like.fit
+        return ConjugateFit(self.bank, like=like, seed=self.seed)
 
     @cached_property
     def misfit(self) -> Misfit:

@@ -21,9 +21,15 @@ from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.fit.expectation_maximisation import (
     Evidence,
     evidence_of,
+    expectation_maximisation,
     weighted_fits,
 )
-from posteer.families.markov.fit.selection import FINER, Selection, select_components
+from posteer.families.markov.fit.selection import (
+    FINER,
+    TOLERANCE,
+    Selection,
+    select_components,
+)
 from posteer.families.markov.urns import UrnMeans
 from posteer.goals.protocol import Utility
 from posteer.methods.scorers.posterior import (
@@ -32,6 +38,14 @@ from posteer.methods.scorers.posterior import (
     mean_utilities,
 )
 from posteer.methods.scorers.protocol import HardScores
+
+RESAMPLED = 1000
+"""Latents that a replicate is fitted to: fits to more spread less by the square root of how many
+more, and take as many times longer."""
+
+LONG_ROLLOUT = 200
+"""Tokens for each entry of a kernel from which latents count as known while replicates are fitted:
+that is ten times quicker, and what counting leaves open is little beside their spread."""
 
 POSTERIOR_DRAWS = 2000
 """Kernels drawn from the posterior of each prompt where continuations make too many classes."""
@@ -42,8 +56,10 @@ class ConjugateFit(HardPromptPosterior):
 
     J is summed over classes of continuations in closed form, as Polya urns; where they are too many
     it is averaged over posterior draws of the kernel. The standard error is that of the fit: EM is
-    climbed again from the fit under `replicates` random weightings of the bank's latents (Rubin's
+    climbed again from the fit under `replicates` random weightings of latents of the bank (Rubin's
     Bayesian bootstrap) and J is computed under each; Monte Carlo error is added where there is any.
+    With `like`, the fit of another bank of the same prior, it is climbed from there: as many
+    components, none chosen anew.
     The fit is finer than need be, so that what it is wrong by shows in that spread; of priors that
     no such mixture resembles it says nothing: `goodness.misfit` is there for that. With
     `replicates=0` it is `nan` and a score costs a small part.
@@ -57,13 +73,15 @@ class ConjugateFit(HardPromptPosterior):
         *,
         components: int = 32,
         finer: int = FINER,
-        replicates: int = 32,
+        replicates: int = 24,
+        like: ConjugateFit | None = None,
         seed: int = 0,
     ) -> None:
         self.bank = bank
         self.most_components = components
         self.finer = finer
         self.n_replicates = replicates
+        self.like = like
         self.seed = seed
         self._urns: dict[tuple[int, int], UrnMeans] = {}
 
@@ -84,15 +102,22 @@ class ConjugateFit(HardPromptPosterior):
             self.bank.space, self.evidence, self.seed, self.most_components, self.finer
         )
 
+    @cached_property
+    def _fitted(self) -> DirichletMixture:
+        if self.like is None:
+            return self.selection.mixture
+        start = self.like.mixture
+        return expectation_maximisation(self.evidence, start, tolerance=TOLERANCE).mixture
+
     @property
     def mixture(self) -> DirichletMixture:
         """The fitted prior."""
-        return self.selection.mixture
+        return self._fitted
 
     def for_search(self) -> ConjugateFit:
         """The same fit with no replicates."""
-        quick = ConjugateFit(self.bank, replicates=0, seed=self.seed)
-        quick.__dict__["selection"] = self.selection
+        quick = ConjugateFit(self.bank, replicates=0, like=self.like, seed=self.seed)
+        quick.__dict__["_fitted"] = self.mixture
         quick._urns = self._urns
         return quick
 
@@ -114,19 +139,35 @@ class ConjugateFit(HardPromptPosterior):
         if not self.n_replicates:
             return []
         stream = numpy_stream(self.seed, "bayesian-bootstrap")
-        given = stream.standard_exponential((self.n_replicates, len(self.evidence)))
+        n = min(len(self.evidence), RESAMPLED)
+        rows = torch.from_numpy(stream.permutation(len(self.evidence))[:n])
+        given = stream.standard_exponential((self.n_replicates, n))
         weights = torch.from_numpy(given / given.mean(1, keepdims=True))
-        numbers = len(self.evidence) * self.mixture.concentration.numel()
-        fits: list[DirichletMixture] = []
-        for some in weights.split(max(1, NUMBERS_AT_ONCE // numbers)):
-            again = weighted_fits(self.evidence, self.mixture, some, tolerance=1e-5)
+        some, fits = self._as_if_known().select(rows), list[DirichletMixture]()
+        at_once = max(1, NUMBERS_AT_ONCE // (n * self.mixture.concentration.numel()))
+        for part in weights.split(at_once):
+            again = weighted_fits(some, self.mixture, part, max_steps=100, tolerance=TOLERANCE)
             fits += [one.mixture for one in again]
         return fits
+
+    def _as_if_known(self) -> Evidence:
+        """The latents' evidence; where their rollouts are long, the latents themselves."""
+        counts = self.bank.counts
+        if counts is None:
+            return self.evidence
+        tokens = float(counts.sum((-2, -1)).double().mean())
+        is_long = tokens >= LONG_ROLLOUT * counts[0].numel()
+        return evidence_of(self.latents, None) if is_long else self.evidence
+
+    @property
+    def shrink(self) -> float:
+        """What the spread of replicates is to be multiplied by: they saw fewer latents."""
+        return (min(len(self.evidence), RESAMPLED) / len(self.evidence)) ** 0.5
 
     @property
     def density(self) -> PriorDensity:
         """The fitted prior with its replicates."""
-        return PriorDensity(self.mixture, tuple(self.replicates))
+        return PriorDensity(self.mixture, tuple(self.replicates), shrink=self.shrink)
 
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
         if self.urn_means(utility, horizon).possible(prompts.last):
@@ -139,7 +180,7 @@ class ConjugateFit(HardPromptPosterior):
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
         values = self._under_each_fit(utility, prompts, horizon)
-        return values[:, 0], spread(values[:, 1:])
+        return values[:, 0], self.shrink * spread(values[:, 1:])
 
     def difference(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
@@ -148,7 +189,7 @@ class ConjugateFit(HardPromptPosterior):
         together under the replicates. Where there is a closed form."""
         values = self._under_each_fit(utility, prompts, horizon)
         gaps = (values[0] - values[1])[None]
-        return float(gaps[0, 0]), float(spread(gaps[:, 1:])[0])
+        return float(gaps[0, 0]), self.shrink * float(spread(gaps[:, 1:])[0])
 
     def _under_each_fit(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int

@@ -31,14 +31,16 @@ REPLICATES = 16
 class PriorDensity:
     """A density and others that might have come out instead.
 
-    `replicates` are its bootstrap; without any it counts as known. `coarser` is the same kernel
-    density with kernels of twice the variance: smoothing biases in proportion to that variance, so
-    what J changes by from one to the other estimates what it is off by already.
+    `replicates` are its bootstrap, whose spread is to be multiplied by `shrink`; without any it
+    counts as known. `coarser` is the same kernel density with kernels of twice the variance:
+    smoothing biases in proportion to that variance, so what J changes by from one to the other
+    estimates what it is off by already.
     """
 
     mixture: DirichletMixture
     replicates: tuple[DirichletMixture, ...] = ()
     coarser: DirichletMixture | None = None
+    shrink: float = 1.0
 
     def error(
         self, kernels: Float[Tensor, "n C V"], utilities: Float[Tensor, "n"]
@@ -56,7 +58,7 @@ class PriorDensity:
 
         total = utilities.new_zeros(())
         if len(self.replicates) > 1:
-            total = torch.stack([under(other) for other in self.replicates]).std()
+            total = self.shrink * torch.stack([under(other) for other in self.replicates]).std()
         if self.coarser is not None:
             total = torch.hypot(total, under(self.coarser) - utilities.mean())
         return total

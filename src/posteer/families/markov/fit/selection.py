@@ -27,6 +27,10 @@ from posteer.families.markov.fit.expectation_maximisation import (
 )
 from posteer.tokens.contexts import ContextSpace
 
+TOLERANCE = 1e-5
+"""Gain per latent that ends a climb: a few hundredths of a nat of a whole bank, where half a nat is
+the least that says anything."""
+
 FINER = 4
 """Components of a fit for each one that held-out latents support."""
 
@@ -58,7 +62,7 @@ def best_start(
         given = initial_mixture(space, evidence, n_components, stream)
         short.append(expectation_maximisation(evidence, given, max_steps=20))
     best = max(short, key=lambda fitted: fitted.history[-1])
-    rest = expectation_maximisation(evidence, best.mixture)
+    rest = expectation_maximisation(evidence, best.mixture, tolerance=TOLERANCE)
     return Fitted(rest.mixture, best.history[:-1] + rest.history)
 
 

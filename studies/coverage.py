@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -134,14 +134,14 @@ def table(found: list[Found], lengths: list[int]) -> list[str]:
     return lines
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("--seeds", type=positive, default=30)
     parser.add_argument("--workers", type=positive, default=2)
     parser.add_argument("--latents", type=positive, nargs="+", default=[1000, 5000])
     parser.add_argument("--lengths", type=positive, nargs="+", default=[6, 20, 50])
     parser.add_argument("--priors", choices=list(laws()), nargs="+", default=list(laws()))
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     cases = [
         Case(prior, n, length, seed)
         for prior in given.priors

@@ -14,7 +14,7 @@ from posteer.cli import main
 FAST = "ppt-rb-analytic(samples=300,steps=40)"
 EVALUATE_KEYS = {
     *("model", "utility", "horizon", "prompt", "expected_utility", "standard_error"),
-    *("rank", "optimum", "bound", "best_prompt", "judging_tokens"),
+    *("rank", "optimum", "bound", "best_prompt", "judging_tokens", "warnings"),
 }
 
 

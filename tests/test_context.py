@@ -14,12 +14,13 @@ from posteer.api.evaluating import evaluate
 from posteer.banks import draw_analytic
 from posteer.banks.reweighed import effective_latents
 from posteer.core.errors import InputError
-from posteer.evaluation import continuation_laws, expected_utility, landscape
+from posteer.evaluation import expected_utility, landscape
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.objectives import objective_of
 from posteer.goals.utilities import open_goal, open_utility
 from posteer.methods.registry import open_method
 from posteer.models import ExactModel, FunctionModel, Metered, condition, open_model
+from posteer.models.continuations import continuation_laws
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 CASES = [

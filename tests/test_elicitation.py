@@ -193,7 +193,7 @@ def test_published_snapping_rule_loses_the_last_context():
         ("ppt(rollout-length=1)", "more than the order"),
         ("ppt-rb-analytic(candidate-score=best)", "expected one of own-context"),
         ("ppt-rb-analytic(rate=-1)", "must be positive"),
-        ("exhaustive(3)", "at most 0"),
+        ("exhaustive(3)", "expected none"),
     ],
 )
 def test_bad_methods_are_refused(method, complaint):

@@ -129,4 +129,4 @@ main(["--preset", "papr", "--out", "other"])
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
     )
     assert f"'done': {RUNS}" in done.stdout
-    assert done.returncode == 1 and "posteer: unknown preset 'papr'" in done.stderr
+    assert done.returncode == 2 and "posteer: unknown preset 'papr'" in done.stderr

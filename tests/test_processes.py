@@ -156,7 +156,7 @@ def test_sequences_start_anywhere_and_follow_the_process():
         ("markov(vocab=1)", "vocabulary of 1"),
         ("markov(order=-1)", "order -1"),
         ("markov(vocab=2.5)", "whole number"),
-        ("markov(concentration=0)", "positive"),
+        ("markov(concentration=0)", "expected 1e-12 to"),
         ("markov(concentration=[[1,1],[1,1]])", "shape"),
         ("markov(vocab=2,size=3)", "unknown setting 'size'"),
         ("markov(vocab=2", "not closed"),
@@ -164,7 +164,7 @@ def test_sequences_start_anywhere_and_follow_the_process():
         ("coins(1.5)", "not a distribution"),
         ("coins(0.5,0.6,weights=[0.5,0.6])", "not a distribution"),
         ("mixture([0.5,0.5],[[1,0],[0,1]])", "different shapes"),
-        ("urn(2)", "expected at most 0"),
+        ("urn(2)", "expected none"),
     ],
 )
 def test_bad_processes_are_refused_with_a_reason(text, complaint):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 STUDIES = Path(__file__).parent.parent / "studies"
-SHARED = {"places", "running", "tables", "tilts_figure"}
+SHARED = {"awkward", "places", "running", "tables", "tilts_figure"}
 NAMES = sorted(path.stem for path in STUDIES.glob("*.py") if path.stem not in SHARED)
 WITHOUT_TORCH = {"curves"}
 """These start at once; to start the others takes seconds."""
@@ -21,6 +21,7 @@ BAD = {
     "class_climb": ["nothing"],
     "class_search": ["--method", "nothing"],
     "corners": ["--out", "run", "--device", "nothing"],
+    "coverage": ["--seeds", "0"],
     "curves": ["nowhere", "--out", "curves.svg"],
     "directions": ["--out", "nowhere/directions.svg"],
     "estimators": ["--model", "nothing"],

@@ -52,9 +52,6 @@ class Judge:
         """Each prompt under a goal of its own, and the model tokens that judging one takes; what
         ranking takes is shared by all of them."""
         meter = Metered(self.model)
-        with phase("judge"):
-            values = expected_utilities(meter, goals, prompts, self.horizon, seeds=seeds)
-        before = meter.queries.total
         price = tokens_of_landscape(meter, self.length, self.horizon, self.allowed)
         own = tokens_of_value(meter, self.length, self.horizon)
         ranks = self._ranks(price, own)
@@ -66,7 +63,9 @@ class Judge:
                 shape = (self.length, self.horizon)
                 found = landscapes(meter, some, *shape, progress, self.allowed)
                 among = dict(zip(distinct, found, strict=True))
-        ranking = meter.queries.total - before
+        ranking = meter.queries.total
+        with phase("judge"):
+            values = expected_utilities(meter, goals, prompts, self.horizon, seeds=seeds)
         judged = [
             judged_among(self.model.can, value, among[key_of(goal)], None if ranks else price)
             for goal, value in zip(goals, values, strict=True)

@@ -121,8 +121,9 @@ class RunStore:
         """
         store = cls(folder)
         if folder.exists() and not store.described:
+            ours = folder.is_dir() and all(_is_ours(path.name) for path in folder.iterdir())
             require(
-                folder.is_dir() and all(_is_ours(path.name) for path in folder.iterdir()),
+                ours or store.described,  # by another process, since
                 f"{folder}: there is something here that is no sweep: choose another --out",
             )
         for part in (store.runs, store.commits, store.sessions):

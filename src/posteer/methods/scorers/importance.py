@@ -10,6 +10,7 @@ when half of each rollout's tokens are dropped says by how much.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 import torch
@@ -56,7 +57,9 @@ class ImportanceSampled(HardPromptPosterior):
 
     def for_search(self) -> ImportanceSampled:
         """The same weights; errors leave out counting."""
-        return ImportanceSampled(self.bank, smoothed=self.smoothed, errors=False, seed=self.seed)
+        quick = copy(self)
+        quick.errors = False
+        return quick
 
     @cached_property
     def halved(self) -> Float[Tensor, "L C V"] | None:

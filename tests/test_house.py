@@ -27,7 +27,7 @@ ORDER = {
     "prior dirichlet mixtures fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
-    "models": "held_weights protocol trees meter exact conditioned function continuations "
+    "models": "held_weights laws protocol trees meter exact conditioned function continuations "
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",

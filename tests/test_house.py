@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits reading spec files sealing locks progress randomness device "
-    "threads userfiles registry weights",
+    "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
+    "device threads userfiles registry weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol registry markov",

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank, open_bank
+from posteer.banks.drawn import LatentBank, open_bank, sound_latents
 from posteer.core import Float, InputError, Int, require
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
@@ -223,8 +223,7 @@ def estimate_from_bank(
     >>> 0.4 < float(estimate_from_bank(bank, "dyck", "010101", 4)[0]) < 0.8
     True
     """
-    given = bank if isinstance(bank, Latents) else open_bank(bank)
-    latents = given.latents if isinstance(given, LatentBank) else given
+    latents = sound_latents(bank) if isinstance(bank, Latents) else open_bank(bank).latents
     goal = open_goal(goal, latents.family)
     prompts = rows_of(prompts, latents.family.vocab_size)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)

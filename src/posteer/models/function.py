@@ -18,11 +18,12 @@ from torch import Tensor
 
 from posteer.core import Float, InputError, Int, require
 from posteer.core.limits import NUMBERS_AT_ONCE
+from posteer.core.rounding import rounding_of
 from posteer.core.spec import whole_number
 from posteer.core.userfiles import Home, object_from_file, users_own
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior
-from posteer.models.laws import lawful, rounding_of
+from posteer.models.laws import lawful
 from posteer.models.protocol import Can, Model
 from posteer.tokens.contexts import ContextSpace
 

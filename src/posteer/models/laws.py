@@ -6,29 +6,13 @@ The meter looks at every law that enters. Laws of users' models are freed of rou
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from posteer.core.errors import require
+from posteer.core.rounding import close_to, rounding_of
 from posteer.core.shapes import Float
-
-ROUNDING = 1e-5
-"""By how much a sum over a vocabulary in float32 may miss one."""
-
-CLOSE = 8
-"""Units of the last place that no sum is corrected for: a law as good as its type can hold."""
-
-
-def rounding_of(kind: Any) -> float:
-    """By how much laws of a type, torch's or numpy's or of none, may miss a sum of one."""
-    known = isinstance(kind, torch.dtype) and kind.is_floating_point
-    if known:
-        return max(ROUNDING, 4 * torch.finfo(kind).eps)
-    half = isinstance(kind, np.dtype) and kind == np.float16
-    return 4 * float(np.finfo(np.float16).eps) if half else ROUNDING
 
 
 def departure(log_probs: Float[Tensor, "*B V"]) -> Float[Tensor, ""]:
@@ -60,7 +44,7 @@ def lawful(
     """
     worst = float(departure(log_probs))
     require_laws(worst, tolerance or rounding_of(log_probs.dtype), name)
-    close = CLOSE * torch.finfo(log_probs.dtype).eps
+    close = close_to(log_probs.dtype)
     if worst <= close and log_probs.dtype.itemsize >= 4:
         return log_probs
     wide = log_probs.double()

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import require
+from posteer.core.rounding import rounding_of
 from posteer.core.shapes import Bool, Float, Int
 from posteer.families.protocol import Prior
-from posteer.models.laws import departure, require_laws, rounding_of
+from posteer.models.laws import departure, require_laws
 from posteer.models.protocol import Model
 from posteer.models.trees import prompt_tree_size, tree_size
 

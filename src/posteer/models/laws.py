@@ -44,10 +44,10 @@ def lawful(
     """
     worst = float(departure(log_probs))
     require_laws(worst, tolerance or rounding_of(log_probs.dtype), name)
-    close = close_to(log_probs.dtype)
-    if worst <= close and log_probs.dtype.itemsize >= 4:
-        return log_probs
+    kind = log_probs.dtype if log_probs.dtype.itemsize >= 4 else torch.float64
+    close = close_to(kind)
+    if worst <= close:
+        return log_probs.to(kind)
     wide = log_probs.double()
     off = wide.logsumexp(-1, keepdim=True)
-    corrected = torch.where(off.abs() > close, wide - off, wide)
-    return corrected.to(log_probs.dtype) if log_probs.dtype.itemsize >= 4 else corrected
+    return torch.where(off.abs() > close, wide - off, wide).to(kind)

@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits reading spec files sealing locks progress randomness device "
-    "threads userfiles registry weights",
+    "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
+    "device threads userfiles registry weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol registry markov",
@@ -27,7 +27,7 @@ ORDER = {
     "prior dirichlet mixtures fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
-    "models": "held_weights protocol trees meter exact conditioned function continuations "
+    "models": "held_weights laws protocol trees meter exact conditioned function continuations "
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",

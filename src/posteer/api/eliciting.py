@@ -15,6 +15,7 @@ import torch
 
 from posteer.api.judging import Judge
 from posteer.core import Progress, require, timed
+from posteer.core.device import differentiable
 from posteer.core.errors import Interrupted
 from posteer.core.spec import shown
 from posteer.core.userfiles import leaving
@@ -107,6 +108,7 @@ def elicit_many(
     return elicit_batch(requests, progress)
 
 
+@differentiable()
 def elicit_batch(
     requests: Sequence[Request], progress: Progress | None = None
 ) -> list[Elicitation]:

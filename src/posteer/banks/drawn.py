@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -144,13 +145,15 @@ class LatentBank(Bank):
         """Rows of kernels that no token was counted for."""
         return 0 if self.counts is None else int((self.counts.sum(-1) == 0).sum())
 
+    def statistics(self) -> dict[str, Tensor]:
+        """All counts, as they are called in its file."""
+        whole = {} if self.counts is None else {"counts": self.counts}
+        return whole | {f"counts_at_{length}": held for length, held in self.snapshots.items()}
+
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
         family = self.latents.family
-        tensors = self.latents.tensors()
-        if self.counts is not None:
-            tensors["counts"] = self.counts
-        tensors |= {f"counts_at_{length}": counts for length, counts in self.snapshots.items()}
+        tensors = self.latents.tensors() | self.statistics()
         if self.sequences is not None:
             tensors["sequences"] = self.sequences
         if self.probe is not None:
@@ -196,7 +199,7 @@ def _digest(tensors: dict[str, Tensor], facts: str) -> str:
     digest = hashlib.sha256(facts.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.numpy().tobytes())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())  # of any type
     return digest.hexdigest()
 
 
@@ -214,7 +217,7 @@ def load_bank(path: str | Path | Any) -> LatentBank:
         family = FAMILIES[facts.get("family", DEFAULT_FAMILY)](facts)
         require(isinstance(family, Fittable), f"{family.name} latents are not kept in files")
         assert isinstance(family, Fittable)
-        bank = LatentBank(
+        held = LatentBank(
             family.latents_of(tensors),
             Origin(**origin | {"context": tuple(origin["context"])}),
             facts["unvisited"],
@@ -227,19 +230,54 @@ def load_bank(path: str | Path | Any) -> LatentBank:
             tensors.get("sequences"),
             Probe.of(tensors),
         )
+        bank = sound_bank(held)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not a whole bank: {error}") from error
-    require(len(bank) >= 2, f"{path}: {len(bank)} latents, expected at least 2")
     return bank
 
 
 def open_bank(given: LatentBank | str | Path | Any) -> LatentBank:
-    """A bank as it is, or from its file."""
-    if isinstance(given, LatentBank):
-        return given
-    return load_bank(given)
+    """A bank that is given, verified as one from a file is."""
+    return sound_bank(given) if isinstance(given, LatentBank) else load_bank(given)
+
+
+def sound_latents(latents: Latents, more: dict[str, Tensor] | None = None) -> Latents:
+    """Latents that their family vouches for, with `more` that a bank holds; the same if sound."""
+    family = latents.family
+    if not isinstance(family, Fittable):
+        return latents
+    own = latents.tensors()
+    sound = family.latents_of(own | (more or {}))
+    found = sound.tensors()
+    return latents if all(found[name] is tensor for name, tensor in own.items()) else sound
+
+
+def sound_bank(bank: LatentBank) -> LatentBank:
+    """The bank, refused where its latents are no laws or its parts do not belong together."""
+    size, vocab = len(bank), bank.latents.family.vocab_size
+    require(size >= 2, f"{size} latents, expected at least 2")
+    for name, counts in bank.statistics().items():
+        _require_whole(counts, name)
+        require(len(counts) == size, f"{name} of {len(counts)} rollouts for {size} latents")
+    tokens = [] if bank.sequences is None else [bank.sequences]
+    if bank.probe is not None:
+        kept, laws = bank.probe.tokens, bank.probe.laws
+        fits = kept.ndim == 2 and laws.shape == (len(kept), kept.shape[1] + 1, vocab)
+        require(fits, "the laws that it keeps do not belong to its histories")
+        tokens.append(kept)
+    for held in tokens:
+        _require_whole(held, "tokens")
+        require(not bool((held >= vocab).any()), f"it holds tokens past {vocab - 1}")
+    latents = sound_latents(bank.latents, bank.statistics())
+    return bank if latents is bank.latents else replace(bank, latents=latents)
+
+
+def _require_whole(numbers: Tensor, name: str) -> None:
+    whole = numbers.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    require(whole, f"{name} of {numbers.dtype}: expected whole numbers")
+    require(not bool((numbers < 0).any()), f"{name} below 0")
 
 
 def draw_analytic(

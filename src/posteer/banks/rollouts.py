@@ -9,7 +9,6 @@ longer one.
 from __future__ import annotations
 
 import datetime
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -256,14 +255,12 @@ def _roll_block(
     for symbol in plan.context:
         _, state = model.advance(state, torch.full((n,), symbol, device=device))
     tally = family.tally(n, plan.context, device)
-    off = torch.zeros(n, device=device)
     snapshots, kept = {}, []
     probing = Probing(model, uniforms.first, n)
     for done in range(1, plan.rollout_length + 1):
         law = state.log_probs.exp()
         probing.law(law)
         law = law.cumsum(-1)
-        off = torch.maximum(off, (law[:, -1] - 1).abs())
         if not waiting:
             ahead = min(STEPS_OF_UNIFORMS, plan.rollout_length - done + 1)
             waiting = list(uniforms.steps(ahead).to(device).flip(0).unbind(0))
@@ -276,7 +273,7 @@ def _roll_block(
         if done in counted_at and not last:
             snapshots[done] = tally.counts()
         if done % CHECK_EVERY == 0 or last:
-            _require_laws(model, float(off.max()), done)
+            model.check_laws()
         if report is not None:
             report(done)
         if last:
@@ -285,17 +282,3 @@ def _roll_block(
     sequences = torch.stack(kept, 1) if plan.keep_tokens else None
     earlier = {length: snapshots[length] for length in snapshots_of(done)}
     return Rollouts(tally.counts(), earlier, sequences, probing.probe())
-
-
-def _require_laws(model: Metered, worst: float, done: int) -> None:
-    """Refuse a model whose next-token laws are not laws."""
-    require(
-        not math.isnan(worst),
-        f"{model.name} returned a next-token law that is not a number within {done} tokens: "
-        "no bank is written",
-    )
-    require(
-        worst < 1e-3,
-        f"{model.name} returned a next-token law that sums to 1 only within {worst:.2g} "
-        f"within {done} tokens: expected probabilities that sum to 1; no bank is written",
-    )

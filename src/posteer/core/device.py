@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,3 +36,10 @@ def free_cached() -> None:
     """Give back what a failed pass left behind on a GPU."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+@contextmanager
+def differentiable() -> Iterator[None]:
+    """Gradients can be taken inside, whatever mode the caller has put torch into."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield

@@ -22,6 +22,7 @@ from posteer.core.limits import (
     TIE,
 )
 from posteer.core.spec import within
+from posteer.evaluation.values import require_numbers
 from posteer.families.protocol import CountedPrior
 from posteer.goals.objectives import Objective, objective_of
 from posteer.goals.utilities import Goal, open_goal
@@ -30,7 +31,7 @@ from posteer.models.continuations import (
     continuation_laws,
     laws_by_levels,
 )
-from posteer.models.meter import Metered
+from posteer.models.meter import Metered, metered
 from posteer.models.protocol import Can, Model
 from posteer.models.registry import open_model
 from posteer.tokens.conditions import AllowedPrompts, open_allowed
@@ -91,7 +92,7 @@ def landscape(
     >>> field.n_prompts, field.best_prompt.tolist()
     (64, [0, 1, 0, 1, 0, 1])
     """
-    model = open_model(model, device)
+    model = metered(open_model(model, device))
     goal, allowed = open_goal(goal, model), open_allowed(allowed, model.vocab_size)
     length = within(length, "length", 1, MOST_TOKENS)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
@@ -145,6 +146,7 @@ def landscapes(
     found: list[PromptLandscape | None] = []
     for objective in objectives:
         value = objective.of_laws(every, model.last_contexts(objective.order, prompts))
+        require_numbers(objective, value)
         best = prompts[int(value.argmax())]
         found.append(PromptLandscape(value, [1] * len(prompts), best, _rounding(model)))
     return found
@@ -201,4 +203,5 @@ def _landscape_of_classes(
         values.append(objective.of_laws(law, classes.contexts(rows, objective.order)))
         _report(progress, values, len(classes))
     value = torch.cat(values)
+    require_numbers(objective, value)
     return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))

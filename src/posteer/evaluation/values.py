@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.banks.drawn import LatentBank, open_bank
+from posteer.banks.drawn import LatentBank, open_bank, sound_latents
 from posteer.core import Float, InputError, Int, require
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
@@ -28,7 +28,7 @@ from posteer.core.randomness import torch_stream
 from posteer.core.spec import within
 from posteer.core.weights import weighted_mean
 from posteer.families.protocol import Latents
-from posteer.goals.objectives import ForwardCrossEntropy, objective_of
+from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_of
 from posteer.goals.utilities import Goal, expected, open_goal
 from posteer.models.continuations import (
     continuation_laws,
@@ -36,7 +36,7 @@ from posteer.models.continuations import (
     roll_out_from,
     shared_laws,
 )
-from posteer.models.meter import Metered
+from posteer.models.meter import Metered, metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
 from posteer.tokens.contexts import ContextSpace, all_sequences
@@ -73,7 +73,7 @@ def expected_utility(
     >>> round(float(J.expected_utility[0]), 4)
     0.4688
     """
-    model = open_model(model, device)
+    model = metered(open_model(model, device))
     goal, prompts = open_goal(goal, model), rows_of(prompts, model.vocab_size)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
     seed = within(seed, "seed", -MOST_SEED, MOST_SEED)
@@ -84,6 +84,7 @@ def expected_utility(
         objective = objective_of(goal, model.vocab_size, horizon)
         read = shared_laws if sharing else continuation_laws
         value = objective.of_laws(read(model, prompts, horizon), contexts)
+        require_numbers(goal, value)
         return Evaluation(value, torch.zeros_like(value), exact=True)
     if isinstance(goal, ForwardCrossEntropy):
         raise InputError(
@@ -103,6 +104,7 @@ def expected_utility(
         values = goal(torch.cat(continuations), contexts[row].expand(n_rollouts))
         results.append((values.mean(), values.std() / n_rollouts**0.5))
     means, errors = zip(*results, strict=True)
+    require_numbers(goal, torch.stack(means))
     return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
 
 
@@ -137,8 +139,20 @@ def expected_utilities(
         contexts = model.last_contexts(goal.order, prompts[[row]])
         objective = objective_of(goal, model.vocab_size, horizon)
         value = objective.of_laws(laws[[int(where[row])]], contexts)
+        require_numbers(goal, value)
         found.append(Evaluation(value, torch.zeros_like(value), exact=True))
     return found
+
+
+def require_numbers(goal: Goal | Objective, values: Float[Tensor, "B"]) -> None:
+    """Refuse a goal that is no number on some prompt: nothing can be ranked by it.
+
+    A forward cross-entropy is minus infinity where the target does what the model never will.
+    """
+    lowest = -torch.inf if isinstance(goal, ForwardCrossEntropy) else torch.finfo(values.dtype).min
+    good = (values >= lowest) & (values < torch.inf)
+    if not bool(good.all()):
+        raise InputError(f"{goal.name} is {float(values[~good][0])}: expected a finite number")
 
 
 def _require_sense(
@@ -209,8 +223,7 @@ def estimate_from_bank(
     >>> 0.4 < float(estimate_from_bank(bank, "dyck", "010101", 4)[0]) < 0.8
     True
     """
-    given = bank if isinstance(bank, Latents) else open_bank(bank)
-    latents = given.latents if isinstance(given, LatentBank) else given
+    latents = sound_latents(bank) if isinstance(bank, Latents) else open_bank(bank).latents
     goal = open_goal(goal, latents.family)
     prompts = rows_of(prompts, latents.family.vocab_size)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)

@@ -188,4 +188,4 @@ class Fittable(Protocol):
         """Latents of statistics; `treatment` names what fills in for what a rollout never met."""
 
     def latents_of(self, tensors: dict[str, Tensor]) -> Latents:
-        """Latents from the tensors of a bank's file."""
+        """Latents from the tensors of a bank, which may hold more; refused where they are none."""

@@ -69,6 +69,7 @@ def continuation_laws(
             free_cached()
             continue
         laws.append(law.double().cpu())
+        model.check_laws()
         at += len(some)
     return torch.cat(laws)
 
@@ -80,7 +81,9 @@ def shared_laws(model: Model, prompts: Int[Tensor, "B m"], horizon: int) -> Floa
         size = len(model.context) + prompt_tree_size(prompts, vocab, horizon)
         if size > NODES_OF_ONE_TREE:
             return continuation_laws(model, prompts, horizon)
-        return model.shared_log_probs(prompts, horizon).double().cpu()
+        law = model.shared_log_probs(prompts, horizon).double().cpu()
+        model.check_laws()
+        return law
     distinct, where = prompts.unique(dim=0, return_inverse=True)
     state, node = model.start(1), torch.zeros(len(distinct), dtype=torch.long)
     for tokens in distinct.unbind(-1):
@@ -91,6 +94,7 @@ def shared_laws(model: Model, prompts: Int[Tensor, "B m"], horizon: int) -> Floa
         laws_by_levels(model, state.select(part), len(part), horizon).double().cpu()
         for part in node.split(max(1, limit // vocab ** (horizon - 1)))
     ]
+    model.check_laws()
     return torch.cat(laws)[where]
 
 
@@ -117,4 +121,5 @@ def roll_out_from(
         tokens.append(token)
         if t + 1 < horizon:
             law, state = model.advance(state, token)
+    model.check_laws()
     return torch.stack(tokens, -1)

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from posteer.core import Float, InputError, Int, require
 from posteer.core.limits import NUMBERS_AT_ONCE
+from posteer.core.rounding import rounding_of
 from posteer.core.spec import whole_number
 from posteer.core.userfiles import Home, object_from_file, users_own
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior
+from posteer.models.laws import lawful
 from posteer.models.protocol import Can, Model
 from posteer.tokens.contexts import ContextSpace
 
@@ -94,21 +96,21 @@ class FunctionModel(Model):
 
     def _ask(self, tokens: Int[Tensor, "B T"]) -> HistoryState:
         with users_own(self.name, self._home):  # of a copy: it may write into what it is given
-            answer = torch.as_tensor(self.predict(tokens.clone()), dtype=torch.float64)
+            given = self.predict(tokens.clone())
+            answer = torch.as_tensor(given, dtype=torch.float64).detach()
         expected = (len(tokens), self.vocab_size)
         require(
             tuple(answer.shape) == expected,
             f"{self.name} returned shape {tuple(answer.shape)}: expected {expected}",
         )
-        sums = answer.sum(-1)
-        good = bool((answer >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all())
-        if not good:
-            worst = answer[(~((sums - 1).abs() < 1e-3)) | (answer < 0).any(-1)][0].tolist()
+        rounding = rounding_of(getattr(given, "dtype", None))
+        good = ((answer.sum(-1) - 1).abs() <= rounding) & (answer >= 0).all(-1)
+        if not bool(good.all()):
             raise InputError(
-                f"{self.name} returned {worst} after {tokens.shape[1]} tokens: expected "
-                "probabilities that sum to 1"
+                f"{self.name} returned {answer[~good][0].tolist()} after {tokens.shape[1]} tokens: "
+                "expected probabilities that sum to 1"
             )
-        return HistoryState(tokens, answer.log())
+        return HistoryState(tokens, lawful(answer.log(), self.name, 2 * rounding))
 
 
 ABILITIES = (
@@ -137,6 +139,17 @@ def _abilities_of(model: Any) -> Can:
         if methods <= brings:
             can |= ability
     return can
+
+
+@dataclass(frozen=True, eq=False)
+class _Lawful:
+    """A state of a user's model, and its laws as they were checked."""
+
+    own: Any
+    log_probs: Float[Tensor, "B V"]
+
+    def select(self, rows: Int[Tensor, "K"]) -> _Lawful:
+        return _Lawful(self.own.select(rows), self.log_probs[rows.to(self.log_probs.device)])
 
 
 class Adapted(Model):
@@ -178,22 +191,25 @@ class Adapted(Model):
             hasattr(state, "log_probs"),
             f"{self.name}: the state that start returns has no log_probs",
         )
-        return state
+        return _Lawful(state, self._law(state.log_probs, "start", batch))
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         with users_own(self.name, self._home):  # of a copy: it may write into what it is given
-            answer: Any = self.model.advance(state, tokens.clone())
+            answer: Any = self.model.advance(state.own, tokens.clone())
         paired = isinstance(answer, tuple | list) and len(answer) == 2
         require(paired, f"{self.name}: advance returned no pair of a law and a state")
-        law, after = answer
-        expected = (len(tokens), self.vocab_size)
-        found = tuple(law.shape) if isinstance(law, Tensor) else type(law).__name__
+        law = self._law(answer[0], "advance", len(tokens))
+        return law, _Lawful(answer[1], law)
+
+    def _law(self, given: Any, said_by: str, batch: int) -> Float[Tensor, "B V"]:
+        expected = (batch, self.vocab_size)
+        found = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         require(
-            found == expected and hasattr(after, "log_probs"),
-            f"{self.name}: advance returned a law of shape {found} and a state: expected "
-            f"{expected}, and a state with log_probs",
+            found == expected and given.is_floating_point(),
+            f"{self.name}: {said_by} returned a law of shape {found}: expected {expected}, the "
+            "logarithms of probabilities",
         )
-        return law, after
+        return lawful(given.detach(), self.name)
 
     def to(self, device: str) -> Model:
         if isinstance(self.model, torch.nn.Module):

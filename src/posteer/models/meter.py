@@ -1,4 +1,5 @@
-"""The meter: methods see a model through it, so none can forget to count what it asks.
+"""The meter: methods see a model through it, so none can forget to count what it asks, and every
+law that enters is looked at.
 
 A model token is one position of one history at which a model is asked for its next-token law: each
 token of a prompt, of its context, and of the continuations that are followed. Positions that a
@@ -16,8 +17,10 @@ import torch
 from torch import Tensor
 
 from posteer.core.errors import require
+from posteer.core.rounding import rounding_of
 from posteer.core.shapes import Bool, Float, Int
 from posteer.families.protocol import Prior
+from posteer.models.laws import departure, require_laws
 from posteer.models.protocol import Model
 from posteer.models.trees import prompt_tree_size, tree_size
 
@@ -81,9 +84,12 @@ class Spending:
 
 
 class Metered(Model):
-    """A model that counts its queries; in all else the model it meters."""
+    """A model that counts its queries and looks at its laws; in all else the model it meters."""
+
+    metered = True
 
     def __init__(self, model: Model, spending: Spending | None = None) -> None:
+        self._worst: dict[float, Tensor] = {}
         self.inner, self.spending = model, spending or Spending()
         self.name, self.vocab_size = model.name, model.vocab_size
         self.family, self.max_length = model.family, model.max_length
@@ -144,26 +150,32 @@ class Metered(Model):
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         self.spending.charge(batch * self.context_tokens)
-        return self.inner.start(batch, capacity)
+        state = self.inner.start(batch, capacity)
+        self._look_at(state.log_probs)
+        return state
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         self.spending.charge(tokens.numel())
-        return self.inner.advance(state, tokens)
+        law, after = self.inner.advance(state, tokens)
+        self._look_at(law)
+        if (own := after.log_probs) is not law:
+            self._look_at(own)
+        return law, after
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         self.spending.charge(tokens.numel() + len(tokens) * self.context_tokens)
-        return self.inner.log_predictive(tokens)
+        return self._look_at(self.inner.log_predictive(tokens))
 
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
     ) -> Float[Tensor, "B Y"]:
         self.spending.charge(len(prompts) * self.tokens_of(prompts.shape[1], horizon))
-        return self.inner.continuation_log_probs(prompts, horizon)
+        return self._look_at(self.inner.continuation_log_probs(prompts, horizon), horizon)
 
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         read = prompt_tree_size(prompts, self.vocab_size, horizon)
         self.spending.charge(self.context_tokens + read)
-        return self.inner.shared_log_probs(prompts, horizon)
+        return self._look_at(self.inner.shared_log_probs(prompts, horizon), horizon)
 
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int
@@ -178,6 +190,25 @@ class Metered(Model):
         self._charge_both_ways(embedded, horizon)
         return self.inner.continuation_log_probs_of_embeddings(embedded, horizon)
 
+    def _look_at(self, log_probs: Tensor, steps: int = 1) -> Tensor:
+        """At laws of so many tokens: at once, or later where that would wait for a device.
+
+        Of what gradients are asked for nothing is looked at: a prefix that is no prompt may lead to
+        no number, and methods say that it diverged.
+        """
+        worst, tolerance = departure(log_probs), steps * rounding_of(log_probs.dtype)
+        if worst.device.type == "cpu":
+            require_laws(float(worst), tolerance, self.name)
+        else:
+            before = self._worst.get(tolerance)
+            self._worst[tolerance] = worst if before is None else torch.maximum(before, worst)
+        return log_probs
+
+    def check_laws(self) -> None:
+        seen, self._worst = self._worst, {}
+        for tolerance, worst in seen.items():
+            require_laws(float(worst), tolerance, self.name)
+
     def _charge_both_ways(self, prompts: Tensor, horizon: int) -> None:
         spent = len(prompts) * self.tokens_of(prompts.shape[1], horizon)
         self.spending.charge(spent, spent)
@@ -190,3 +221,8 @@ class Metered(Model):
         except RuntimeError:
             self.spending.asked = before
             raise
+
+
+def metered(model: Model) -> Model:
+    """A model behind a meter: its own, or a new one."""
+    return model if model.metered else Metered(model)

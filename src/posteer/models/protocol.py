@@ -75,6 +75,7 @@ class Model:
     content: str = ""
     given_fingerprint: str | None = None
     probed: bool = True
+    metered: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -178,6 +179,10 @@ class Model:
     def attempt(self) -> Iterator[None]:
         """What is asked inside and fails for want of memory is asked again: it is not counted."""
         yield
+
+    def check_laws(self) -> None:
+        """Refuse the model if a law that was asked for is none; a meter looks, and on a device
+        that computes by itself it waits for this to be called."""
 
     def conditioned(self, context: tuple[int, ...]) -> Model | None:
         """This model after a context, where it has a way of its own to read one."""

@@ -83,7 +83,7 @@ class Trainer:
         self.optimiser = self._optimiser()
         self.records: list[dict[str, Any]] = []
         self.step = 0
-        self.running = torch.zeros((), device=self.device)
+        self.running = torch.zeros((), dtype=torch.float32, device=self.device)
         self._resume()
         self.held_out = HeldOut(self.prior, held_out, plan.length, plan.seed, self.device)
         forward: Callable[[Tensor], Tensor] = self._loss
@@ -121,7 +121,7 @@ class Trainer:
     def _run(self, max_minutes: float, should_stop: Callable[[], bool]) -> Outcome:
         started = ticked = saved = time.monotonic()
         begun = self.step
-        bad_step = torch.full((), -1.0, device=self.device)
+        bad_step = torch.full((), -1.0, dtype=torch.float32, device=self.device)
         while self.step < self.plan.steps:
             self.step += 1
             loss, norm = self.train_step(self.step)
@@ -179,7 +179,7 @@ class Trainer:
             group["lr"] = plan.rate(step)
         tokens = training_batch(self.prior, plan.batch, plan.length, plan.seed, step, self.device)
         self.optimiser.zero_grad(set_to_none=True)
-        total = torch.zeros((), device=self.device)
+        total = torch.zeros((), dtype=torch.float32, device=self.device)
         for part in tokens.chunk(plan.accumulate):
             loss = self.loss(part) / plan.accumulate
             loss.backward()

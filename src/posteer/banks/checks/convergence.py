@@ -47,7 +47,8 @@ def check_convergence(
     for _ in range(repeats):
         rows = torch.randint(len(bank), (len(bank),), generator=generator)
         slopes.append(_slope(lengths, squares[rows], seen[rows]))
-    low, high = torch.tensor(slopes).quantile(torch.tensor([0.025, 0.975])).tolist()
+    found = torch.tensor(slopes, dtype=torch.float32)
+    low, high = found.quantile(torch.tensor([0.025, 0.975], dtype=torch.float32)).tolist()
     known = None if exact is None else _moves(exact.counts)
     return ConvergenceCheck(
         lengths=lengths[:-1],

@@ -20,6 +20,7 @@ from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.drawn import LatentBank, open_bank
 from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
+from posteer.models.meter import metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
 
@@ -124,7 +125,7 @@ def check_filter(
     ['exchangeability', 'martingale', 'prior', 'ranks']
     """
     given = settings or CheckSettings()
-    model, bank = open_model(model, device), open_bank(bank)
+    model, bank = metered(open_model(model, device)), open_bank(bank)
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
     require(
         bank.names(model),

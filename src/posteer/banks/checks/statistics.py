@@ -28,8 +28,8 @@ def two_sample_ks(first: Float[Tensor, "n"], second: Float[Tensor, "k"]) -> tupl
     """
     first, second = first.sort().values, second.sort().values
     at = torch.cat([first, second])
-    below_first = torch.searchsorted(first, at, right=True) / len(first)
-    below_second = torch.searchsorted(second, at, right=True) / len(second)
+    below_first = torch.searchsorted(first, at, right=True).double() / len(first)
+    below_second = torch.searchsorted(second, at, right=True).double() / len(second)
     distance = float((below_first - below_second).abs().max())
     size = len(first) * len(second) / (len(first) + len(second))
     return distance, kolmogorov_tail(distance * (math.sqrt(size) + 0.12 + 0.11 / math.sqrt(size)))
@@ -47,8 +47,8 @@ def wasserstein(first: Float[Tensor, "n"], second: Float[Tensor, "k"]) -> float:
     """W1 on the line: the area between the two distribution functions."""
     first, second = first.sort().values, second.sort().values
     at = torch.cat([first, second]).sort().values
-    below_first = torch.searchsorted(first, at[:-1], right=True) / len(first)
-    below_second = torch.searchsorted(second, at[:-1], right=True) / len(second)
+    below_first = torch.searchsorted(first, at[:-1], right=True).double() / len(first)
+    below_second = torch.searchsorted(second, at[:-1], right=True).double() / len(second)
     return float(((below_first - below_second).abs() * at.diff()).sum())
 
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, InputError, Int, require
+from posteer.core.rounding import close_to, rounding_of
 from posteer.families.markov.kernels import lift, log_likelihood, sample_chains
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.unvisited import TREATMENTS, filled
 from posteer.families.protocol import Latents, NextToken
 from posteer.goals.protocol import Utility
-from posteer.tokens.contexts import ContextSpace, count_transitions
+from posteer.tokens.contexts import ContextSpace, count_transitions, validated_kernel
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,11 @@ class MarkovFamily:
         expected = (self.space.n_contexts, self.space.vocab_size)
         fits = kernels.ndim == 3 and tuple(kernels.shape[1:]) == expected
         require(fits, f"kernels of shape {tuple(kernels.shape)}: expected L x {expected}")
-        return MarkovLatents(self.space, kernels)
+        for name, counts in tensors.items():
+            if name.startswith("counts"):
+                found = tuple(counts.shape)
+                require(found == kernels.shape, f"{name} of shape {found}: one for each latent")
+        return MarkovLatents(self.space, _sound(kernels))
 
 
 def from_facts(facts: Mapping[str, Any]) -> MarkovFamily:
@@ -90,6 +95,16 @@ def kernels_of(latents: Latents) -> Float[Tensor, "L C V"]:
     if not isinstance(latents, MarkovLatents):
         raise InputError(f"{latents.family.name} latents are no kernels: expected Markov latents")
     return latents.kernels
+
+
+def _sound(kernels: Tensor) -> Float[Tensor, "L C V"]:
+    """Kernels of any floats in float64, rows that rounding moved normalised; refused where a row is
+    no law. What is sound stays as it is, to the bit."""
+    require(kernels.is_floating_point(), f"kernels of {kernels.dtype}: expected floats")
+    wide = kernels.double()
+    checked = validated_kernel(wide, "a latent's kernel", rounding_of(kernels.dtype))
+    off = (wide.sum(-1, keepdim=True) - 1).abs() > close_to(wide.dtype)
+    return torch.where(off, checked, wide) if bool(off.any()) else wide
 
 
 class MarkovTally:

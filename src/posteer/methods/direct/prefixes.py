@@ -123,7 +123,8 @@ class PrefixTuning:
                 tokens = torch.randint(field.vocab, (field.length,), generator=generator)
                 parts.append(embeddings[tokens.to(embeddings.device)])
             else:
-                noise = torch.randn(field.length, field.vocab, generator=generator)
+                shape = (field.length, field.vocab)
+                noise = torch.randn(shape, dtype=torch.float32, generator=generator)
                 parts.append(noise if self.kind == "simplex" else noise / 4 + 1 / field.vocab)
         return torch.stack(parts).to(embeddings)
 

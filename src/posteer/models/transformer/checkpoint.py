@@ -13,7 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
@@ -22,6 +23,7 @@ from posteer.core.errors import InputError, require
 from posteer.core.files import read_plain, sha256, write_folder_atomically
 from posteer.core.reading import read_json
 from posteer.core.sealing import read_sealed, sealed
+from posteer.families.protocol import Prior
 from posteer.families.registry import open_process
 from posteer.models.transformer.model import TransformerModel
 from posteer.models.transformer.network import Architecture, Transformer
@@ -29,6 +31,9 @@ from posteer.models.transformer.one_layer import OneLayerModel, sees_counts_only
 
 PART_BYTES = 12 * 2**20
 """Weights are split into files of at most about this size, so that they travel anywhere."""
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Types that weights may be kept in; they are read into float32."""
 
 MANIFEST = "manifest.json"
 _OURS = re.compile(r"config\.json|manifest\.json|(model|state)(-\d+-of-\d+)?\.safetensors")
@@ -87,13 +92,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_tensors(folder: Path, manifest: dict[str, Any], stem: str = "model") -> dict[str, Tensor]:
     """All tensors of a stem, whether in one file or in parts."""
     tensors: dict[str, Tensor] = {}
-    for name in sorted(manifest["files"]):
-        if name.startswith(stem) and name.endswith(".safetensors"):
-            try:
-                tensors |= load_tensors(read_plain(folder / name))
-            except SafetensorError as error:
-                raise InputError(f"{folder / name} is damaged: {error}") from error
+    for name in _weight_files(manifest, stem):
+        try:
+            tensors |= load_tensors(read_plain(folder / name))
+        except SafetensorError as error:
+            raise InputError(f"{folder / name} is damaged: {error}") from error
     return tensors
+
+
+def _weight_files(manifest: dict[str, Any], stem: str = "model") -> list[str]:
+    listed = sorted(manifest["files"])
+    return [name for name in listed if name.startswith(stem) and name.endswith(".safetensors")]
 
 
 def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> None:
@@ -106,19 +115,57 @@ def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> Non
 
 
 def load_model(folder: Path, name: str | None = None) -> TransformerModel:
-    """The model in a folder, verified."""
+    """The model in a folder, verified; torch's own random numbers stay as they are."""
     manifest = read_manifest(folder)
     require("config.json" in manifest["files"], f"{folder / MANIFEST} lists no config.json")
     try:
         shape = Architecture(**read_json(read_plain(folder / "config.json"), "config.json"))
     except (ValueError, TypeError, OSError) as error:
-        raise InputError(f"{folder / 'config.json'} does not describe a transformer") from error
-    network = Transformer(shape)
-    try:
-        network.load_state_dict(read_tensors(folder, manifest))
-    except RuntimeError as error:
-        raise InputError(f"{folder}: the weights do not fit the architecture") from error
-    known = manifest.get("process")
-    prior = open_process(known) if isinstance(known, str) else None
+        what = f": {error}" if isinstance(error, InputError) else ""
+        where = folder / "config.json"
+        raise InputError(f"{where} does not describe a transformer{what}") from error
+    prior = _prior_of(folder, manifest, shape)
+    _require_fit(folder, manifest, shape)
+    with torch.inference_mode(False), torch.device("meta"):  # nothing is drawn only to be replaced
+        network = Transformer(shape)
+    with torch.inference_mode(False):
+        network.to_empty(device="cpu").load_state_dict(read_tensors(folder, manifest))
+    for weight, tensor in network.state_dict().items():
+        finite = bool(tensor.isfinite().all())
+        require(finite, f"{folder}: its weights {weight} are not all finite numbers")
     kind = OneLayerModel if sees_counts_only(network) else TransformerModel
     return kind(network, name or str(folder), prior)
+
+
+def _prior_of(folder: Path, manifest: dict[str, Any], shape: Architecture) -> Prior | None:
+    """The process that the model was trained to filter, where the manifest knows it."""
+    known = manifest.get("process")
+    if not isinstance(known, str):
+        return None
+    prior = open_process(known)
+    theirs, own = prior.family, (shape.vocab_size, shape.order)
+    require(
+        (theirs.vocab_size, theirs.order) == own,
+        f"{folder}: a transformer of vocabulary {own[0]} and order {own[1]} for the process "
+        f"{known}, which has {theirs.vocab_size} and {theirs.order}",
+    )
+    return prior
+
+
+def _require_fit(folder: Path, manifest: dict[str, Any], shape: Architecture) -> None:
+    """Compare names and shapes in the headers of the files, before anything is built of them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name in _weight_files(manifest):
+        try:
+            with safe_open(folder / name, framework="pt") as file:
+                for weight in file.keys():  # noqa: SIM118
+                    part = file.get_slice(weight)
+                    kind = str(part.get_dtype())
+                    require(kind in FLOATS, f"{folder / name}: {weight} is {kind}, not numbers")
+                    found[weight] = tuple(part.get_shape())
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{folder / name} is damaged: {error}") from error
+    fits = len(found) == shape.n_weights and all(
+        found.get(weight) == size for weight, size in shape.weights()
+    )
+    require(fits, f"{folder}: the weights do not fit the architecture")

@@ -7,6 +7,7 @@ feed-forward, final norm. Layer by layer it is `torch.nn.TransformerEncoderLayer
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -17,7 +18,7 @@ from torch.nn import functional
 
 from posteer.core import Bool, Float, Int, require
 from posteer.core.limits import MOST_TOKENS, ROLLOUT_LENGTH
-from posteer.core.spec import within
+from posteer.core.spec import whole_number, within
 from posteer.models.trees import TokenTree
 from posteer.tokens.contexts import ContextSpace
 
@@ -25,6 +26,9 @@ Positions = Literal["none", "learned"]
 
 MOST_PARAMETERS = 2**29
 """Of a network: two gibibytes of float32."""
+
+FLOAT = torch.float32
+"""Of its weights, whatever torch's default is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,8 @@ class Architecture:
     max_tokens: int = ROLLOUT_LENGTH
 
     def __post_init__(self) -> None:
-        ContextSpace(self.vocab_size, self.order)
+        whole = (whole_number(getattr(self, name), name) for name in ("vocab_size", "order"))
+        ContextSpace(*whole)
         for name in ("layers", "width", "heads", "feedforward", "max_tokens"):
             within(getattr(self, name), name, 1, MOST_TOKENS)
         per_layer = self.width * (4 * self.width + 2 * self.feedforward)
@@ -61,6 +66,40 @@ class Architecture:
             f"positions '{self.positions}': expected none or learned",
         )
 
+    @property
+    def n_weights(self) -> int:
+        """How many tensors a network has."""
+        outside, inside = (1 for _ in self._outside()), (1 for _ in self._inside())
+        return sum(outside) + self.layers * sum(inside)
+
+    def weights(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The name and shape of each tensor of a network, without building one."""
+        yield from self._outside()
+        for layer in range(self.layers):
+            for name, size in self._inside():
+                yield f"blocks.{layer}.{name}", size
+
+    def _outside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield "tokens.weight", (self.vocab_size + 1, self.width)
+        if self.positions == "learned":
+            yield "positions.weight", (self.max_tokens, self.width)
+        yield from _affine("norm", self.width)
+        yield from _affine("head", self.vocab_size, self.width)
+
+    def _inside(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        yield from _affine("attention_norm", self.width)
+        yield from _affine("attention.qkv", 3 * self.width, self.width)
+        yield from _affine("attention.out", self.width, self.width)
+        yield from _affine("feedforward_norm", self.width)
+        yield from _affine("up", self.feedforward, self.width)
+        yield from _affine("down", self.width, self.feedforward)
+
+
+def _affine(name: str, *size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Of a linear map, or of a norm's gains."""
+    yield f"{name}.weight", size
+    yield f"{name}.bias", size[:1]
+
 
 class Attention(nn.Module):
     """Causal self-attention, over a whole sequence or over a cache plus one token."""
@@ -68,8 +107,8 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width, dtype=FLOAT)
+        self.out = nn.Linear(width, width, dtype=FLOAT)
 
     def forward(
         self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
@@ -123,11 +162,11 @@ class Block(nn.Module):
 
     def __init__(self, shape: Architecture) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(shape.width)
+        self.attention_norm = nn.LayerNorm(shape.width, dtype=FLOAT)
         self.attention = Attention(shape.width, shape.heads)
-        self.feedforward_norm = nn.LayerNorm(shape.width)
-        self.up = nn.Linear(shape.width, shape.feedforward)
-        self.down = nn.Linear(shape.feedforward, shape.width)
+        self.feedforward_norm = nn.LayerNorm(shape.width, dtype=FLOAT)
+        self.up = nn.Linear(shape.width, shape.feedforward, dtype=FLOAT)
+        self.down = nn.Linear(shape.feedforward, shape.width, dtype=FLOAT)
 
     def forward(
         self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
@@ -150,13 +189,15 @@ class Transformer(nn.Module):
     def __init__(self, shape: Architecture) -> None:
         super().__init__()
         self.shape = shape
-        self.tokens = nn.Embedding(shape.vocab_size + 1, shape.width)
+        self.tokens = nn.Embedding(shape.vocab_size + 1, shape.width, dtype=FLOAT)
         self.positions = (
-            nn.Embedding(shape.max_tokens, shape.width) if shape.positions == "learned" else None
+            nn.Embedding(shape.max_tokens, shape.width, dtype=FLOAT)
+            if shape.positions == "learned"
+            else None
         )
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = nn.LayerNorm(shape.width)
-        self.head = nn.Linear(shape.width, shape.vocab_size)
+        self.norm = nn.LayerNorm(shape.width, dtype=FLOAT)
+        self.head = nn.Linear(shape.width, shape.vocab_size, dtype=FLOAT)
         self.apply(self._initialise)
         small = 0.02 / (2 * shape.layers) ** 0.5  # residual branches start small, by depth
         for name, parameter in self.named_parameters():

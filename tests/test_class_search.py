@@ -159,6 +159,7 @@ def test_shipped_and_given_banks_are_searched():
         elicit("exact:urn", "dyck", length=6, method="classes-analytic", bank=bank)
 
 
+@pytest.mark.slow
 def test_the_same_call_gives_the_same_answer_alone_or_in_a_batch():
     method = "classes-analytic(samples=300,limit=0,steps=40,restarts=3)"
     alone = elicit("exact:urn", "dyck", length=20, seed=3, method=method)
@@ -199,6 +200,7 @@ def test_the_best_allowed_prompt(model, utility, length, text, search):
         assert "allowed prompts for this bank" in certificate_text(answer.certificate)
 
 
+@pytest.mark.slow
 def test_a_predicate_is_honoured_at_a_length_no_one_can_enumerate():
     """Palindromes of 24 tokens: found by changing tokens, since counts do not show them."""
     mirror = AllowedPrompts(vocab_size=2, predicate=lambda prompt: prompt == prompt[::-1])

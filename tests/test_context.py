@@ -267,6 +267,7 @@ def test_a_short_context_weighs_the_shipped_bank_and_a_long_one_draws():
     assert effective_latents(shipped, (0, 1) * 40) < 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["importance", "psis", "conjugate", "smc"])
 def test_every_estimator_adds_what_was_observed(estimator):
     """A prior bank, weighed by the context: what it says of the prompt found is its exact J. Four

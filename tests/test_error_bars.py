@@ -151,6 +151,7 @@ def test_copies_of_an_atom_are_trusted_and_heavy_tails_are_not():
     assert trusted_weights(scores, 1000).tolist() == [True, False, True, False]
 
 
+@pytest.mark.slow
 def test_plain_weights_that_fail_at_their_best_prompt_are_left():
     """Log-odds with light tails: random prompts are well weighed, the best one is not."""
     law = LAWS["logit-normal"]

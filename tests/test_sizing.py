@@ -217,6 +217,7 @@ def test_a_bank_that_is_not_drawn_cannot_be_saved(model, method, more, why, tmp_
         )
 
 
+@pytest.mark.slow
 def test_auto_names_the_sizes_it_found_and_keeps_the_bank():
     lengths = []
 

@@ -87,6 +87,7 @@ def test_a_utility_that_is_never_earned():
     assert float(means(torch.ones(1, 1, 1, 2, dtype=torch.float64), torch.tensor([0]))) == 0.0
 
 
+@pytest.mark.slow
 def test_horizons_past_what_numbers_hold_are_refused():
     """More continuations than the largest number: no sum over them would be one."""
     space = ContextSpace(2, 0)

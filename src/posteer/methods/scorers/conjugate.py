@@ -44,8 +44,8 @@ RESAMPLED = 1000
 more, and take as many times longer."""
 
 LONG_ROLLOUT = 200
-"""Tokens for each entry of a kernel from which latents count as known while replicates are fitted:
-that is ten times quicker, and what counting leaves open is little beside their spread."""
+"""Tokens for each entry of a kernel from which latents are as good as known: a finer fit is worth
+having then, and replicates are fitted to latents, which is ten times quicker than to counts."""
 
 POSTERIOR_DRAWS = 2000
 """Kernels drawn from the posterior of each prompt where continuations make too many classes."""
@@ -98,9 +98,19 @@ class ConjugateFit(HardPromptPosterior):
 
     @cached_property
     def selection(self) -> Selection:
+        finer = self.finer if self._resolved else 1
         return select_components(
-            self.bank.space, self.evidence, self.seed, self.most_components, self.finer
+            self.bank.space, self.evidence, self.seed, self.most_components, finer
         )
+
+    @cached_property
+    def _resolved(self) -> bool:
+        """Whether latents are as good as known: what few tokens leave open no finer fit fills."""
+        counts = self.bank.counts
+        if counts is None:
+            return True
+        tokens = float(counts.sum((-2, -1)).double().mean())
+        return tokens >= LONG_ROLLOUT * counts[0].numel()
 
     @cached_property
     def _fitted(self) -> DirichletMixture:
@@ -143,21 +153,14 @@ class ConjugateFit(HardPromptPosterior):
         rows = torch.from_numpy(stream.permutation(len(self.evidence))[:n])
         given = stream.standard_exponential((self.n_replicates, n))
         weights = torch.from_numpy(given / given.mean(1, keepdims=True))
-        some, fits = self._as_if_known().select(rows), list[DirichletMixture]()
+        # long rollouts' latents as if known
+        evidence = evidence_of(self.latents, None) if self._resolved else self.evidence
+        some, fits = evidence.select(rows), list[DirichletMixture]()
         at_once = max(1, NUMBERS_AT_ONCE // (n * self.mixture.concentration.numel()))
         for part in weights.split(at_once):
             again = weighted_fits(some, self.mixture, part, max_steps=100, tolerance=TOLERANCE)
             fits += [one.mixture for one in again]
         return fits
-
-    def _as_if_known(self) -> Evidence:
-        """The latents' evidence; where their rollouts are long, the latents themselves."""
-        counts = self.bank.counts
-        if counts is None:
-            return self.evidence
-        tokens = float(counts.sum((-2, -1)).double().mean())
-        is_long = tokens >= LONG_ROLLOUT * counts[0].numel()
-        return evidence_of(self.latents, None) if is_long else self.evidence
 
     @property
     def shrink(self) -> float:

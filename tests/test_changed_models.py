@@ -15,11 +15,13 @@ from posteer.banks import load_bank
 from posteer.banks.checks.report import CheckSettings, check_filter
 from posteer.banks.probes import HISTORIES, LAWS, TOLERANCE, behaviour
 from posteer.core import InputError
+from posteer.methods.cautions import Doubt
 from posteer.methods.latent_source import banks_of
 from posteer.methods.registry import open_method
 from posteer.models import Metered, open_model
 from posteer.models.function import FunctionModel
 from posteer.sweeps.execution import run_sweep
+from posteer.sweeps.results import read_rows
 from posteer.sweeps.runs import expand
 
 DRAW = {"rollouts": 200, "length": 30}
@@ -50,7 +52,11 @@ def test_a_bank_of_a_model_that_predicts_otherwise_is_refused():
     bank = sample(model_of(0.1), **DRAW)
     with pytest.raises(InputError, match=r"mine has changed.*up to 0\.8.*--allow-mismatch"):
         once(bank, model_of(0.9))
-    assert once(bank, model_of(0.9), allow_mismatch=True).surrogate < -0.8
+    found = once(bank, model_of(0.9), allow_mismatch=True)
+    assert found.surrogate < -0.8
+    assert Doubt.BANK_MISMATCH_ALLOWED in {one.kind for one in found.warnings}
+    same = once(bank, model_of(0.1), allow_mismatch=True)
+    assert Doubt.BANK_MISMATCH_ALLOWED not in {one.kind for one in same.warnings}
     assert once(bank, model_of(0.1)).surrogate < -0.8
     with pytest.raises(InputError, match="mine has changed"):
         check_filter(model_of(0.9), bank, CheckSettings(effort=0.1))
@@ -230,9 +236,13 @@ def test_a_sweep_runs_a_changed_model_again(tmp_path, monkeypatch):
     assert {run.name for run in expand(config).runs} == first
     weights.write_text("0.9")
     done = []
-    report = posteer.sweeps.runner.Report(finished=done.extend)
+    told = []
+    report = posteer.sweeps.runner.Report(finished=done.extend, warn=told.append)
     ended = run_sweep(config, tmp_path / "runs", device="cpu", report=report)
     assert ended.statuses == {"done": 2} and len(done) == 2
+    assert any("mine.py:predict from before it" in text for text in told), told
+    assert len(read_rows(tmp_path / "runs")) == 2, "tables show the model as it is"
+    assert len(list((tmp_path / "runs" / "quarantine").iterdir())) == 2, "and nothing is lost"
     assert {run.name for run in expand(config).runs}.isdisjoint(first)
     for record in done:
         assert record["result"]["expected_utility"] > -0.2

@@ -254,7 +254,8 @@ def test_what_decides_a_warning():
     assert kinds(answer_of(**close), 1.1) == [Doubt.MODEL_IS_NO_SUCH_FILTER]
     assert kinds(answer_of(**close), 1.1, exact=False) == []
     fitted = {"surrogate": 0.5, "surrogate_standard_error": 0.1}
-    assert kinds(answer_of(**fitted), 1.1) == [], "a fit may be a poor one"
+    assert kinds(answer_of(**fitted), 1.1) == [Doubt.SURROGATE_IS_OFF], "a fit may be a poor one"
+    assert kinds(answer_of(**fitted, snapped_surrogate=0.5), 1.1) == []
     moved = Verification(Asked.RANKED, 8, 3, 273, 0.0)
     assert kinds(answer_of(**close, verified=moved), 1.1) == []
     assert errors_off(0.5, 0.0, 0.6) == math.inf and errors_off(0.5, 0.0, 0.5) is None
@@ -273,7 +274,12 @@ def test_a_sampled_value_without_spread_is_doubted_wherever_it_is_judged():
 
 
 FIGURES_OF_DOUBT = {
-    Doubt.MODEL_IS_NO_SUCH_FILTER: {"standard_errors": 17.0},
+    Doubt.MODEL_IS_NO_SUCH_FILTER: {
+        "standard_errors": 17.0,
+        "plain_surrogate": 0.5,
+        "plain_standard_error": 0.1,
+    },
+    Doubt.SURROGATE_IS_OFF: {"standard_errors": 9.0},
     Doubt.BANK_MISMATCH_ALLOWED: {"bank": "another"},
 }
 

@@ -11,7 +11,7 @@ import torch
 from posing import posed
 
 import posteer
-from posteer.api import compare, elicit, elicit_many
+from posteer.api import compare, elicit, elicit_batch, elicit_many
 from posteer.cli import main
 from posteer.core.errors import InputError
 from posteer.families.registry import open_process
@@ -194,3 +194,12 @@ def test_a_batch_shares_all_but_utility_and_seed():
     one = Request(**URN, length=5)
     with pytest.raises(InputError, match="may differ in utility and seed alone"):
         pose([one, Request(**URN, length=6)])
+
+
+@pytest.mark.parametrize("given", [5, [5], "dyck", None])
+def test_what_are_no_requests_are_refused(given):
+    with pytest.raises(InputError, match="expected requests"):
+        elicit_batch(given)
+    asked = [Request(model="exact:urn", utility="dyck", length=3)]
+    with pytest.raises(InputError, match="progress 5"):
+        elicit_batch(asked, 5)

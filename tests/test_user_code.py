@@ -123,3 +123,17 @@ def test_user_files_find_their_own_neighbours_and_nothing_is_written(tmp_path):
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(
         ["helper.py", "later.py", "mine.py"] * 2
     )
+
+
+def test_a_function_that_a_file_may_name_may_be_given(tmp_path):
+    """The same function, as an object and by its file."""
+
+    def fair(tokens):
+        return torch.full((len(tokens), 2), 0.5)
+
+    fair.vocab_size, fair.order = 2, 0
+    found = posteer.elicit(fair, "dyck", length=2, method="exhaustive")
+    assert found.expected_utility == pytest.approx(2 / 16)
+    (tmp_path / "mine.py").write_text("def predict(tokens): ...\n")
+    with pytest.raises(posteer.InputError, match="did you mean predict"):
+        open_model(f"{tmp_path}/mine.py:predct")

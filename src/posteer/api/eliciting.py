@@ -110,7 +110,7 @@ def elicit_many(
 
 @differentiable()
 def elicit_batch(
-    requests: Sequence[Request], progress: Progress | None = None
+    requests: Sequence[Request] | Any, progress: Progress | Any | None = None
 ) -> list[Elicitation]:
     """Requests that differ in utility and seed alone, solved as one tensor programme.
 
@@ -119,7 +119,10 @@ def elicit_batch(
     >>> [run.rank for run in elicit_batch(asked)]
     [1, 1]
     """
+    given = isinstance(requests, Sequence) and all(isinstance(one, Request) for one in requests)
+    require(given, f"{shown(requests)}: expected requests, as in [Request(model=.., utility=..)]")
     require(len(requests) > 0, "expected at least one utility and one seed")
+    require(progress is None or callable(progress), f"progress {shown(progress)}: expected to call")
     method = open_method(requests[0].method)
     problems = pose(requests, method.needs.verify)
     name = _name_of(requests[0])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from posteer.core import Float, Int, require
+from posteer.core import Float, InputError, Int
 from posteer.core.randomness import torch_stream
 from posteer.models.protocol import Model
 
@@ -118,6 +118,10 @@ def _laws_after(
     return torch.stack([law.exp().double().cpu() for law in laws], 1)
 
 
+class ChangedModelError(InputError):
+    """A model that predicts otherwise than when a bank was drawn from it."""
+
+
 def require_laws(
     probe: Probe | None,
     model: Model,
@@ -132,11 +136,11 @@ def require_laws(
     if asked is None:
         return
     apart = asked.departure(model, context)
-    require(
-        apart <= TOLERANCE,
-        f"{model.name} has changed since the bank was drawn: its probabilities differ by up to "
-        f"{apart:.2g}: {otherwise}",
-    )
+    if not apart <= TOLERANCE:
+        raise ChangedModelError(
+            f"{model.name} has changed since the bank was drawn: its probabilities differ by up to "
+            f"{apart:.2g}: {otherwise}"
+        )
 
 
 def behaviour(model: Model) -> str:

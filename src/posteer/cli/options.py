@@ -87,7 +87,10 @@ class Asked:
     ] = None
     max_model_tokens: Annotated[
         WholeOrNone,
-        Parameter(help="Most model tokens a run may ask for: bank, search and --verify together."),
+        Parameter(
+            help="Most model tokens a run may ask for: bank, search and --verify together; judging "
+            "what was found, and --rank, come on top."
+        ),
     ] = None
     rank: Rank = None
     device: Device = "auto"

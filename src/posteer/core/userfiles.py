@@ -19,7 +19,7 @@ from typing import Any
 
 from posteer.core.device import is_out_of_memory
 from posteer.core.errors import InputError, require
-from posteer.core.spec import shown
+from posteer.core.spec import meant, shown
 
 
 @dataclass(eq=False)
@@ -99,5 +99,8 @@ def object_from_file(text: str) -> tuple[Any, Home]:
     home = Home(path.resolve().parent)
     with users_own(f"'{path_text}'", home):
         names = runpy.run_path(str(path), run_name="posteer_user_file")
-    require(attribute in names, f"'{path_text}' defines no '{shown(attribute)}'")
+    own = [name for name in names if not name.startswith("_")]
+    hint = meant(attribute, own).strip()
+    missing = f"'{path_text}' defines no '{shown(attribute)}'"
+    require(attribute in names, f"{missing}: {hint}" if hint else missing)
     return names[attribute], home

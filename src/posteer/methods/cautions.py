@@ -23,6 +23,7 @@ class Doubt(StrEnum):
     """What a record warns of."""
 
     MODEL_IS_NO_SUCH_FILTER = "model-is-no-such-filter"
+    SURROGATE_IS_OFF = "surrogate-is-off"
     LOW_ESS = "low-ess"
     HIGH_PARETO_K = "high-pareto-k"
     ALL_ROLLOUTS_ALIKE = "all-rollouts-alike"
@@ -73,6 +74,11 @@ def of_search(answer: Answer, expected_utility: float, exact: bool) -> Iterator[
                 "standard_errors": off,
             }
             yield Caution(Doubt.MODEL_IS_NO_SUCH_FILTER, figures)
+        elif answer.snapped_surrogate is None:
+            error = answer.surrogate_standard_error
+            off = errors_off(answer.surrogate, error, expected_utility)
+            if off is not None:
+                yield Caution(Doubt.SURROGATE_IS_OFF, {"standard_errors": off})
     ess = answer.ess_fraction
     if ess is not None and not ess >= LEAST_ESS_FRACTION:
         yield Caution(Doubt.LOW_ESS, {"ess_fraction": ess})

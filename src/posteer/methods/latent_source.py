@@ -13,7 +13,7 @@ from typing import Any
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
 from posteer.banks.parts import checked_path
 from posteer.banks.plans import DrawPlan
-from posteer.banks.probes import require_laws
+from posteer.banks.probes import ChangedModelError, require_laws
 from posteer.banks.reweighed import effective_latents, weighed
 from posteer.banks.rollouts import draw_bank
 from posteer.banks.shipped import shipped_bank
@@ -230,14 +230,17 @@ def _asked_again(problem: Problem, bank: LatentBank) -> LatentBank:
 
     That is charged: to the bank, whose cost all utilities share, and to the budget of the model.
     """
-    if problem.request.allow_mismatch:
-        return bank
     spending, budget = problem.model.spending, problem.max_model_tokens
     before = spending.asked.total
     otherwise = "draw another, or use --allow-mismatch to use it all the same"
     with spending.within(budget):
         aside = Metered(problem.model.base, spending)
-        require_laws(bank.probe, aside, bank.origin.context, otherwise, budget)
+        try:
+            require_laws(bank.probe, aside, bank.origin.context, otherwise, budget)
+        except ChangedModelError:
+            if not problem.request.allow_mismatch:
+                raise
+            problem.drawn.changed = True
     asked = spending.asked.total - before
     problem.drawn.tokens += asked
     return replace(bank, origin=replace(bank.origin, tokens=bank.origin.tokens + asked))
@@ -248,8 +251,8 @@ def of_bank(problem: Problem) -> tuple[Caution, ...]:
     bank, base = problem.bank, problem.model.base
     if bank is None or not problem.request.allow_mismatch:
         return ()
-    origin = bank.origin
-    if bank.names(base) and origin.context in ((), problem.context):
+    origin, same = bank.origin, not problem.drawn.changed and bank.names(base)
+    if same and origin.context in ((), problem.context):
         return ()
     figures = {"bank": origin.model, "fingerprint": origin.fingerprint}
     return (Caution(Doubt.BANK_MISMATCH_ALLOWED, figures),)

@@ -161,11 +161,13 @@ class Method(Protocol):
 @dataclass
 class Drawn:
     """The bank that was drawn for a batch of problems, what that asked of the model just now, and
-    the settings that draw the same again where sizes were chosen by speed."""
+    the settings that draw the same again where sizes were chosen by speed. Of a given bank, whether
+    the model has `changed` since."""
 
     bank: LatentBank | None = None
     tokens: int = 0
     settings: str | None = None
+    changed: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -257,14 +257,25 @@ def _opened(given: Any, text: str, home: Home) -> Model:
     if hasattr(given, "advance"):
         return Adapted(given, text, home)
     require(
-        callable(given) and hasattr(given, "vocab_size") and hasattr(given, "order"),
+        is_function_model(given),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",
     )
+    return function_model(given, text, home)
+
+
+def is_function_model(given: Any) -> bool:
+    """Whether it is called with histories, and says over which vocabulary and of which order."""
+    speaks = callable(given) and not hasattr(given, "advance") and not isinstance(given, type)
+    return speaks and hasattr(given, "vocab_size") and hasattr(given, "order")
+
+
+def function_model(given: Any, name: str, home: Home | None = None) -> FunctionModel:
+    """A function with `vocab_size` and `order` set on it, and `max_length` where it has one."""
     return FunctionModel(
         given,
         vocab_size=given.vocab_size,
         order=given.order,
-        name=text,
+        name=name,
         max_length=getattr(given, "max_length", None),
         home=home,
     )

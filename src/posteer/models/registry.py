@@ -7,7 +7,7 @@ from typing import Any
 
 from posteer.core.device import pick_device
 from posteer.core.registry import Registry
-from posteer.models.function import Adapted
+from posteer.models.function import Adapted, function_model, is_function_model
 from posteer.models.protocol import Model
 
 KINDS: Registry[Callable[[str, str], Model]] = Registry(
@@ -36,6 +36,8 @@ def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
     if isinstance(given, Model):
         return given if device is None else given.to(place)
     if not isinstance(given, str):
+        if is_function_model(given):
+            return function_model(given, getattr(given, "__name__", type(given).__name__))
         made_of = given if isinstance(given, type) else type(given)
         return Adapted(given, made_of.__name__).to(place)
     kind, colon, _ = given.partition(":")

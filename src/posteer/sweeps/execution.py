@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -74,6 +74,8 @@ def run_sweep(
         out, config, size, extend=extend, any_size=batch_size is None, warn=report.warn
     )
     for text in [*store.recover(), *store.set_damaged_aside()]:
+        report.warn(text)
+    for text in store.set_outdated_aside([asdict(run) for run in expansion.runs]):
         report.warn(text)
     for record in _records(store, expansion) if retry_failed else []:
         if record["status"] == "failed":

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,6 +279,27 @@ class RunStore:
         for name, wrong in self.read_sessions()[1].items():
             told.append(f"{wrong}: moved to {self.keep_aside(self.sessions / name)}")
         return told
+
+    def set_outdated_aside(self, runs: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Set aside runs that stand where one of these configurations does, with the same bank, and
+        are none of them: of a model or a utility as it was before it changed. Tables would not know
+        which to show."""
+        own = {name_of(dict(one)): (place_of(one), one["bank"]) for one in runs}
+        places, found = set(own.values()), Counter[str]()
+        for record in self.records(self.names() - own.keys())[0]:
+            configuration = record["configuration"]
+            name = name_of(configuration)
+            if (place_of(configuration), configuration["bank"]) not in places:
+                continue
+            with self.claim(name, wait=True):
+                if self.has(name):
+                    self.keep_aside(self.runs / f"{name}.json")
+                    found[configuration["model"]] += 1
+        return [
+            f"{n} runs of {model} from before it, or a utility, changed are moved to "
+            f"{self.quarantine}: they are run again"
+            for model, n in found.items()
+        ]
 
     def keep_aside(self, path: Path) -> Path:
         """Move a damaged file out of the way; it is never deleted."""

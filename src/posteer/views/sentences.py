@@ -34,12 +34,16 @@ BECAUSE = {
 
 
 DOUBTS = {
-    Doubt.MODEL_IS_NO_SUCH_FILTER: "{standard_errors:.0f} standard errors off: the model is no "
-    "such Bayes filter",
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "plain weights say {plain_surrogate:.4f} ± "
+    "{plain_standard_error:.4f}, {standard_errors:.0f} standard errors off: the model is no such "
+    "Bayes filter",
+    Doubt.SURROGATE_IS_OFF: "{standard_errors:.0f} standard errors off: the estimate or the model "
+    "is to blame, and nothing tells which",
     Doubt.LOW_ESS: "low: the bank hardly covers this posterior",
     Doubt.HIGH_PARETO_K: "above 0.7: do not trust the surrogate",
     Doubt.ALL_ROLLOUTS_ALIKE: "Monte Carlo: all rollouts alike",
-    Doubt.BANK_MISMATCH_ALLOWED: "drawn from {bank} or after another context: used all the same",
+    Doubt.BANK_MISMATCH_ALLOWED: "drawn from {bank}, from what it was before, or after another "
+    "context: used all the same",
 }
 
 
@@ -50,6 +54,7 @@ def doubt_text(warnings: Sequence[Caution], kind: Doubt) -> str:
 
 IN_SHORT = {
     Doubt.MODEL_IS_NO_SUCH_FILTER: "the model is no such Bayes filter",
+    Doubt.SURROGATE_IS_OFF: "surrogate and model disagree",
     Doubt.LOW_ESS: "the bank hardly covers the posterior",
     Doubt.HIGH_PARETO_K: "Pareto k-hat above 0.7, do not trust the surrogate",
     Doubt.ALL_ROLLOUTS_ALIKE: "all Monte Carlo rollouts alike",
@@ -107,6 +112,8 @@ def certificate_text(found: Certificate) -> str:
 
 def interrupted_text(stop: Interrupted) -> str:
     """What is kept of a draw that was interrupted, and how to go on."""
+    if stop.where is not None and not stop.done:
+        return "interrupted: no rollout is kept yet; the same command begins again"
     if stop.where is None:
         return (
             "interrupted: no rollout is kept; with a file for the bank (elicit --save-bank, sample "

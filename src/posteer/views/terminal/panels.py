@@ -106,6 +106,7 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
         name = "soft prefix" if error is None else "surrogate"
         departure = _red(found.judged, Doubt.MODEL_IS_NO_SUCH_FILTER, "\n")
+        departure += _red(found.judged, Doubt.SURROGATE_IS_OFF, "\n")
         spread = "" if error is None else f" ± {error:.4f}"
         rows.add_row(name, f"{answer.surrogate:.4f}{spread}{after}{departure}")
     if answer.held_out_surrogate is not None:
@@ -173,7 +174,7 @@ def _rows_of_prompt(
     rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
     rows.add_row("optimum", _optimum_text(judged, which))
-    if judged.best_prompt not in (None, prompt):
+    if judged.best_prompt not in (None, prompt) and judged.rank != 1:
         rows.add_row("best prompt", show_prompt(judged.best_prompt, asked.vocab_size))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
     if allowed is not None:

@@ -63,20 +63,12 @@ def covering(name, n_latents, length, seeds):
 
 
 @pytest.mark.slow
-def test_half_the_mass_on_a_fair_coin():
-    """Twelve banks, four utilities each: were 0.95 covered and utilities alike, fewer than eight of
-    twelve would have a chance of 10^-4."""
-    own, other, _ = covering("spike-and-slab", 1000, 20, 12)
-    assert min(own, other) > 7.5 / 12
-
-
-@pytest.mark.slow
 def test_coverage_of_awkward_priors():
-    """Six priors, 36 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
-    29 of 36 would have a chance of 10^-4."""
-    found = [one for name in list(LAWS)[:6] for one in covering(name, 1000, 20, 6)[2]]
+    """Six priors, 18 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
+    12 of 18 would have a chance of 10^-4. `studies/coverage.py` looks closer."""
+    found = [one for name in list(LAWS)[:6] for one in covering(name, 1000, 20, 3)[2]]
     own, other = coverage.coverage(found)
-    assert min(own, other) > 28.5 / 36
+    assert min(own, other) > 11.5 / 18
     assert len({one.estimator for one in found}) > 1, "no one estimator will do"
 
 

@@ -254,9 +254,11 @@ class _Search:
 
 
 def _with_errors(found: BestClasses, scorer: PosteriorScorer) -> BestClasses:
-    """The best classes scored again by the estimator itself, and put in its order."""
+    """The best classes scored again by the estimator itself, and put in its order if it has one."""
     first = torch.zeros_like(found.last)  # counts hold all that the first context says
     scores = scorer(found.counts, first, found.last)
+    if not scorer.posterior.orders:
+        return replace(found, scores=scores)
     order = scores.value.argsort(descending=True, stable=True)
     return replace(
         found,

@@ -66,6 +66,7 @@ class ConjugateFit(HardPromptPosterior):
     """
 
     name = "conjugate"
+    orders = False
 
     def __init__(
         self,
@@ -125,9 +126,9 @@ class ConjugateFit(HardPromptPosterior):
         return self._fitted
 
     def for_search(self) -> ConjugateFit:
-        """The same fit with no replicates."""
+        """The coarse fit with no replicates: it orders prompts with less noise."""
         quick = ConjugateFit(self.bank, replicates=0, like=self.like, seed=self.seed)
-        quick.__dict__["_fitted"] = self.mixture
+        quick.__dict__["_fitted"] = self.mixture if self.like else self.selection.coarse
         quick._urns = self._urns
         return quick
 

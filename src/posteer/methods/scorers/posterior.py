@@ -35,6 +35,9 @@ class HardPromptPosterior(ABC):
     certifies: bool = True
     """Whether what a search finds with it is the best by it: not if another one searched."""
 
+    orders: bool = True
+    """Whether it puts what a search found in its own order, or leaves it as found."""
+
     def for_search(self) -> HardPromptPosterior:
         """The same, quick enough to be asked thousands of times: values matter, errors do not."""
         return self

@@ -6,7 +6,8 @@ supports one component (88 of 90 banks of binary models).
 
 A fit that is as coarse as held-out latents allow balances bias with noise, and its bias is in no
 bootstrap. The prior is therefore fitted with `FINER` times as many components: what is left of the
-bias is then below the noise, which a bootstrap does see (studies/coverage.py).
+bias is then below the noise, which a bootstrap does see (studies/coverage.py). What orders prompts
+best is the coarse one: its bias is much the same for all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FINER = 4
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """A fit that is finer than the held-out half supports.
+    """A fit that is finer than the held-out half supports, and the one that it does (`coarse`).
 
     `supported` is how many components that half likes best, `held_out[l]` the log-density of each
     judging latent under the fit of the other half with so many, and `tried` the mean of it for each
@@ -45,6 +46,7 @@ class Selection:
     """
 
     mixture: DirichletMixture
+    coarse: DirichletMixture
     supported: int
     history: list[float]
     held_out: Float[Tensor, "H"]
@@ -90,5 +92,6 @@ def select_components(
                 break
         chosen, held_out, n = n, densities, 2 * n
     fitted_with = max(chosen, min(finer * chosen, most, len(evidence) // 20))
-    whole = best_start(space, evidence, fitted_with, seed)
-    return Selection(whole.mixture, chosen, whole.history, held_out, tried)
+    coarse = best_start(space, evidence, chosen, seed)
+    whole = coarse if fitted_with == chosen else best_start(space, evidence, fitted_with, seed)
+    return Selection(whole.mixture, coarse.mixture, chosen, whole.history, held_out, tried)

@@ -13,7 +13,6 @@ from sweeps import BATCH, SMALL, small
 
 from posteer.api.eliciting import elicit_many
 from posteer.core.errors import InputError
-from posteer.paper.cells import Cells
 from posteer.sweeps import store
 from posteer.sweeps.execution import outcome, run_sweep
 from posteer.sweeps.results import read_rows
@@ -191,8 +190,12 @@ def test_a_function_that_changes_while_the_sweep_runs_stops_it(tmp_path, monkeyp
     values = [r["result"]["expected_utility"] for r in RunStore.open(Path("runs")).records()[0]]
     assert 1 <= len(values) <= BATCH and max(values) <= 1
     run_sweep(config, Path("runs"))
+    rows = read_rows(Path("runs"))
+    assert min(row["expected_utility"] for row in rows) > 999
+    assert len(list(Path("runs/quarantine").iterdir())) == len(values), "nothing is thrown away"
+    other = {**rows[0], "run": "another", "utility_fingerprint": "another"}
     with pytest.raises(InputError, match="run twice, with another utility_fingerprint"):
-        Cells(read_rows(Path("runs")))
+        Cells([*rows, other])
 
 
 def test_a_batch_is_committed_whole_or_not_at_all(finished, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from sweeps import BATCH, SMALL, small
 
 from posteer.api.eliciting import elicit_many
 from posteer.core.errors import InputError
+from posteer.paper.cells import Cells
 from posteer.sweeps import store
 from posteer.sweeps.execution import outcome, run_sweep
 from posteer.sweeps.results import read_rows

@@ -311,25 +311,36 @@ def furnish(home):
             path.write_bytes(text.encode(errors="surrogateescape"))
 
 
-def fuzz_lines(n, seed):
-    """Faults of so many lines, in a folder of their own."""
-    from posteer.views.terminal import panels
-
-    panels.PATIENCE_SECONDS = 1e9
+def fuzz(n, seed, one):
+    """Faults of so many tries, in a folder of their own; `one` makes a try, by the random numbers
+    and the folder it is given, and says in which words and with what fault."""
     draw, faults, before = random.Random(seed), [], os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             for _ in range(n):
                 furnish(Path(folder))
-                line, started = command_line(draw), time.process_time()
-                fault = fault_of_line(line, folder)
+                started = time.process_time()
+                words, fault = one(draw, folder)
                 if fault is not None:
-                    faults.append({"line": [word[:120] for word in line], "fault": fault})
-                slow(line, time.process_time() - started)
+                    faults.append({"words": [word[:120] for word in words], "fault": fault})
+                slow(words, time.process_time() - started)
         finally:
             os.chdir(before)
     return faults
+
+
+def fuzz_lines(n, seed):
+    """Faults of so many lines."""
+    from posteer.views.terminal import panels
+
+    panels.PATIENCE_SECONDS = 1e9
+
+    def one(draw, folder):
+        line = command_line(draw)
+        return line, fault_of_line(line, folder)
+
+    return fuzz(n, seed, one)
 
 
 SLOWEST = []

@@ -1,14 +1,10 @@
 """Calls of the Python interface with values that no one should give, from a seed."""
 
-import os
-import random
-import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from hostile import DEEP, DIGITS, MODELS, UTILITIES, furnish, slow, watched, where
+from hostile import DEEP, DIGITS, MODELS, UTILITIES, fuzz, watched, where
 
 import posteer
 
@@ -136,18 +132,11 @@ def shown(value):
 
 def fuzz_calls(n, seed):
     """Faults of so many calls."""
-    draw, faults, before = random.Random(seed), [], os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            for _ in range(n):
-                furnish(Path(folder))
-                (door, plain, by_name), started = call(draw), time.process_time()
-                fault = fault_of_call(door, plain, by_name)
-                words = [door, *map(shown, plain), *(f"{k}={shown(v)}" for k, v in by_name.items())]
-                if fault is not None:
-                    faults.append({"call": words, "fault": fault})
-                slow(words, time.process_time() - started)
-        finally:
-            os.chdir(before)
-    return faults
+
+    def one(draw, folder):
+        door, plain, by_name = call(draw)
+        fault = fault_of_call(door, plain, by_name)
+        words = [door, *map(shown, plain), *(f"{k}={shown(v)}" for k, v in by_name.items())]
+        return words, fault
+
+    return fuzz(n, seed, one)

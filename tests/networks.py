@@ -1,5 +1,6 @@
 """Small transformers with weights large enough to matter, and what is asked of them."""
 
+import pytest
 import torch
 from posing import posed_together
 from torch import nn
@@ -51,3 +52,17 @@ def damage(path, how):
     else:
         data = data[: len(data) // 2]
     path.write_bytes(bytes(data))
+
+
+def run_until(trainer, step):
+    """A training that dies before it has taken a step."""
+    loss = trainer.loss
+
+    def dies(tokens):
+        if trainer.step == step:
+            raise KeyboardInterrupt
+        return loss(tokens)
+
+    trainer.loss = dies
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()

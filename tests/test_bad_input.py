@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from refusals import ONE, refused
 
 import posteer
 from posteer import InputError
@@ -26,17 +27,6 @@ from posteer.sweeps.configuration import Grid, SweepConfig, config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.tokens.contexts import ContextSpace
 from posteer.training.plan import make_plan
-
-ONE = {"models": "exact:urn", "utilities": "dyck", "methods": "beam", "seeds": [0]}
-
-
-def refused(capsys, *line):
-    with pytest.raises(SystemExit) as left:
-        main(line)
-    printed = capsys.readouterr()
-    assert left.value.code == 2 and printed.out == "" and printed.err.count("\n") == 1
-    return printed.err
-
 
 # --- bounds: the same at the command line, in a configuration and in Python ---------------------
 

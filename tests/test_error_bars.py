@@ -65,10 +65,10 @@ def covering(name, n_latents, length, seeds):
 @pytest.mark.slow
 def test_coverage_of_awkward_priors():
     """Six priors, 18 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
-    12 of 18 would have a chance of 10^-4. `studies/coverage.py` looks closer."""
+    13 of 18 would have a chance of 2 in 10^4. `studies/coverage.py` looks closer."""
     found = [one for name in list(LAWS)[:6] for one in covering(name, 1000, 20, 3)[2]]
     own, other = coverage.coverage(found)
-    assert min(own, other) > 11.5 / 18
+    assert min(own, other) > 12.5 / 18
     assert len({one.estimator for one in found}) > 1, "no one estimator will do"
 
 
@@ -88,7 +88,8 @@ def rolled_out(length, n_latents, seed):
 
 def test_latents_counted_on_short_rollouts_err_by_counting():
     """Frequencies of 30 tokens are more extreme than the chances behind them; plain weights cover
-    about a quarter without that in their errors. Ten of twelve must: 10^-4 at a true 0.98."""
+    about a quarter without that in their errors. Fewer than nine of twelve would have a chance of
+    10^-4 were 0.98 covered."""
     model = open_model("exact:urn")
     utility = open_utility("frequency(0.3)", model)
     prompt = torch.tensor([[0, 0, 1, 0, 0, 1]])

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import damage
+from networks import damage, run_until
 
 from posteer.core.errors import InputError
 from posteer.families.registry import open_process
@@ -109,15 +109,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path):
     for at in (3, 5, 14):
         folder = tmp_path / f"killed-{at}"
         run = trainer(SHORT, folder)
-
-        def dies(tokens, run=run, loss=run.loss, at=at):
-            if run.step == at:
-                raise KeyboardInterrupt
-            return loss(tokens)
-
-        run.loss = dies
-        with pytest.raises(KeyboardInterrupt):
-            run.run()
+        run_until(run, at)
         again = trainer(SHORT, folder)
         assert again.step == (at - 1) // 4 * 4
         again.run()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from networks import run_until
 
 from posteer.core import files
 from posteer.core.errors import InputError
@@ -175,15 +176,7 @@ def test_checkpoints_come_by_time_too_and_change_nothing(tmp_path):
         folder = tmp_path / f"died-{at}"
         settings = {"checkpoint_every": 100, "checkpoint_seconds": 0.0, "log_every": 5}
         run = trainer(folder, **settings)
-
-        def dies(tokens, run=run, loss=run.loss, at=at):
-            if run.step == at:
-                raise KeyboardInterrupt
-            return loss(tokens)
-
-        run.loss = dies
-        with pytest.raises(KeyboardInterrupt):
-            run.run()
+        run_until(run, at)
         again = trainer(folder, **settings)
         assert again.step == at - 1
         again.run()

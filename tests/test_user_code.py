@@ -4,24 +4,13 @@ import sys
 
 import pytest
 import torch
+from refusals import ONE, refused
 
 import posteer
-from posteer.cli import main
 from posteer.models import FunctionModel, open_model
 from posteer.sweeps.configuration import config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.tokens.contexts import ContextSpace
-
-ONE = {"models": "exact:urn", "utilities": "dyck", "methods": "beam", "seeds": [0]}
-
-
-def refused(capsys, *line):
-    with pytest.raises(SystemExit) as left:
-        main(line)
-    printed = capsys.readouterr()
-    assert left.value.code == 2 and printed.out == "" and printed.err.count("\n") == 1
-    return printed.err
-
 
 MODELS = {
     "exits": "def f(tokens):\n    import sys\n    sys.exit(0)\nf.vocab_size, f.order = 2, 0\n",

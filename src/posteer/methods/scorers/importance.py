@@ -31,8 +31,8 @@ from posteer.methods.scorers.posterior import (
 from posteer.methods.scorers.protocol import HardScores
 
 COUNTING = 2.0
-"""Times what half of a rollout's tokens change J by that counting may be off: once is what a bias in
-proportion to 1/length would leave, and it falls more slowly."""
+"""Times what half of a rollout's tokens change J by that counting may be off: once is what a bias
+in proportion to 1/length would leave, and it falls more slowly."""
 
 NO_MEAN = 1.0
 """Pareto k-hat from which weights have no mean, so that smoothed ones have no standard error."""

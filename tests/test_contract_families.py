@@ -19,9 +19,18 @@ EXAMPLES = {
     "markov": "markov(vocab=3,order=1,concentration=[[0.3,1,2],[0.5,0.5,0.7],[4,1,1]])",
     "coins": "coins(0.2,0.7,weights=[0.3,0.7])",
     "mixture": "mixture([[0.9,0.1],[0.2,0.8]],[[0.3,0.7],[0.6,0.4]])",
+    "atoms": "atoms(mess3(x=[0.1,0.3],a=0.7),mixture([0.2,0.3,0.5]),weights=[0.3,0.7])",
+    "hmm": "hmm([[[0.5,0],[0,0.5]],[[0.1,0.2],[0.3,0.4]]],starts=[[0.2,0.8]])",
+    "mess3": "mess3(x=0.15,a=0.6)",
+    "rrxor": "rrxor",
+    "sticky": "sticky(states=3,vocab=2,stay=0.8,sharp=0.9)",
     "dirichlet-mixture": "dirichlet-mixture([[[1,2],[3,1]],[[5,1],[1,1]]],weights=[0.4,0.6])",
 }
-PRIORS_HERE = [*(open_process(text) for text in EXAMPLES.values()), CyclePrior(0.3)]
+OF_SEVERAL_ORDERS = "mixture([0.3,0.7],[[0.2,0.8],[0.5,0.5]],weights=[0.4,0.6])"
+PRIORS_HERE = [
+    *(open_process(text) for text in (*EXAMPLES.values(), OF_SEVERAL_ORDERS)),
+    CyclePrior(0.3),
+]
 every_prior = pytest.mark.parametrize("prior", PRIORS_HERE, ids=lambda prior: prior.spec[:30])
 
 

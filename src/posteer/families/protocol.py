@@ -116,6 +116,14 @@ class Prior(Protocol):
 
 
 @runtime_checkable
+class FinitePrior(Protocol):
+    """A prior of finitely many latents: all of them are known, with their weights."""
+
+    def as_atoms(self) -> Any:
+        """The latents and their weights (`families.atoms.prior.AtomPrior`)."""
+
+
+@runtime_checkable
 class ExactClasses(Protocol):
     """Classes of prompts that an exact filter cannot tell apart, impossible ones left out."""
 

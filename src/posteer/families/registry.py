@@ -17,6 +17,11 @@ PRIORS: Registry[Callable[[Spec], Prior]] = Registry(
         "beta-bernoulli": "posteer.families.markov.dirichlet:beta_bernoulli",
         "urn": "posteer.families.markov.dirichlet:urn",
         "markov": "posteer.families.markov.dirichlet:from_spec",
+        "atoms": "posteer.families.atoms.named:atoms",
+        "hmm": "posteer.families.atoms.named:hmm",
+        "mess3": "posteer.families.atoms.named:mess3",
+        "rrxor": "posteer.families.atoms.named:rrxor",
+        "sticky": "posteer.families.atoms.named:sticky",
         "coins": "posteer.families.markov.mixtures:coins",
         "mixture": "posteer.families.markov.mixtures:from_spec",
         "dirichlet-mixture": "posteer.families.markov.fit.dirichlet_mixture:from_spec",
@@ -25,7 +30,12 @@ PRIORS: Registry[Callable[[Spec], Prior]] = Registry(
 """Each makes a prior of its specification; `exact:name(..)` is then a model."""
 
 FAMILIES: Registry[Callable[[Mapping[str, Any]], Family]] = Registry(
-    "family of latents", "families", {"markov": "posteer.families.markov.family:from_facts"}
+    "family of latents",
+    "families",
+    {
+        "markov": "posteer.families.markov.family:from_facts",
+        "hmm": "posteer.families.finite_state.machines:from_facts",
+    },
 )
 """Each makes a family of what the file of a bank says about it."""
 
@@ -46,4 +56,5 @@ def fingerprint(prior: Prior) -> str:
     >>> fingerprint(open_process("urn")) == fingerprint(open_process("markov(order=1)"))
     True
     """
-    return hashlib.sha256(prior.spec.encode()).hexdigest()
+    content = getattr(prior, "content", "")  # of a file that its text names
+    return hashlib.sha256(f"{prior.spec}{content}".encode()).hexdigest()

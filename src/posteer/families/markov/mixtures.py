@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, Spec, number, require, table
+from posteer.families.atoms.named import from_file, is_file
+from posteer.families.atoms.prior import AtomPrior
+from posteer.families.finite_state.unifilar import from_kernels
 from posteer.families.markov.kernels import log_likelihood
 from posteer.families.markov.prior import MarkovPrior
 from posteer.tokens.contexts import ContextSpace, space_of_table, validated_kernel
@@ -50,6 +53,12 @@ class FiniteMixture(MarkovPrior):
         kernels = ",".join(str(kernel.tolist()) for kernel in self.kernels)
         return f"mixture({kernels},weights={self.log_weights.exp().tolist()})"
 
+    def as_atoms(self) -> AtomPrior:
+        """Its kernels as atoms, where the context has left them."""
+        return AtomPrior(
+            from_kernels(list(self.kernels)), self.log_weights, self.spec, context=self.context
+        )
+
     def sample_kernels(self, n: int, stream: np.random.Generator) -> Float[Tensor, "L C V"]:
         weights = self.log_weights.softmax(0).numpy()
         chosen = stream.choice(len(weights), size=n, p=weights)
@@ -88,16 +97,26 @@ def coins(spec: Spec) -> FiniteMixture:
     return FiniteMixture.of(ContextSpace(2, 0), kernels, given_weights(given["weights"]))
 
 
-def from_spec(spec: Spec) -> FiniteMixture:
-    """`mixture([[..],[..]], [[..],[..]])`: any kernels of one shape, the order read off it."""
-    tables = [table(kernel, "mixture: kernel") for kernel in spec.arguments]
+def from_spec(spec: Spec) -> FiniteMixture | AtomPrior:
+    """`mixture([[..],[..]], [[..],[..]])`: kernels over one vocabulary, their orders read off them;
+    `mixture(kernels.safetensors)`: from a file. Of one order they are counted, else read."""
     given = Spec(spec.name, (), spec.keywords).take(weights=None)
+    if is_file(spec):
+        return from_file(spec, given["weights"])
+    tables = [table(kernel, "mixture: kernel") for kernel in spec.arguments]
     require(len(tables) > 0, "mixture: expected at least one kernel, as in mixture([0.2,0.8])")
-    shapes = {(len(rows), len(rows[0])) for rows in tables}
-    require(len(shapes) == 1, f"mixture: kernels of different shapes {sorted(shapes)}")
-    space = space_of_table(*shapes.pop(), "mixture")
-    kernels = torch.tensor(tables, dtype=torch.float64)
-    return FiniteMixture.of(space, kernels, given_weights(given["weights"]))
+    spaces = [space_of_table(len(rows), len(rows[0]), "mixture") for rows in tables]
+    vocabs = sorted({space.vocab_size for space in spaces})
+    require(len(vocabs) == 1, f"mixture: kernels over {vocabs} tokens: expected one vocabulary")
+    weights = given_weights(given["weights"])
+    kernels = [torch.tensor(rows, dtype=torch.float64) for rows in tables]
+    if len(set(spaces)) == 1:
+        return FiniteMixture.of(spaces[0], torch.stack(kernels), weights)
+    require(len(tables) <= MOST_KERNELS, f"{len(tables)} kernels: expected at most {MOST_KERNELS}")
+    checked = [validated_kernel(one, "kernels of the mixture") for one in kernels]
+    said = "" if weights is None else f",weights={weights.tolist()}"
+    text = f"mixture({','.join(str(one.tolist()) for one in kernels)}{said})"
+    return AtomPrior.of(from_kernels(checked), weights, text)
 
 
 def given_weights(given: object) -> Float[Tensor, "J"] | None:

@@ -163,7 +163,7 @@ def test_sequences_start_anywhere_and_follow_the_process():
         ("coins()", "at least one bias"),
         ("coins(1.5)", "not a distribution"),
         ("coins(0.5,0.6,weights=[0.5,0.6])", "not a distribution"),
-        ("mixture([0.5,0.5],[[1,0],[0,1]])", "different shapes"),
+        ("mixture([0.5,0.5],[0.2,0.3,0.5])", "one vocabulary"),
         ("urn(2)", "expected none"),
     ],
 )

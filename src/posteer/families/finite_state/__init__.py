@@ -1,1 +1,1 @@
-"""Latents with finitely many states: hidden Markov models, and those whose tokens tell the state."""
+"""Latents with finitely many states: hidden Markov models, or tokens that tell the state."""

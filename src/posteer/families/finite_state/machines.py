@@ -1,8 +1,8 @@
 """L hidden Markov models at once: a start law, and one operator for each token.
 
 `operators[l, s, v, t]` is the probability to emit `v` and go from state `s` to `t`; over (v, t)
-they sum to one. The law of a prompt is a product of operators, the belief after it the normalised row
-`start T_y1 .. T_ym`.
+they sum to one. The law of a prompt is a product of operators, the belief after it the normalised
+row `start T_y1 .. T_ym`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ ORDER = {
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing ppt classes auto",
     "methods.scorers": "protocol posterior importance conjugate smc choice",
-    "methods.climbing": "moves token_moves climb search",
+    "methods.climbing": "moves token_moves prompt_moves climb search prompts",
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",

@@ -85,7 +85,7 @@ def climb(
 
     `history` holds, round by round, the best value so far, the classes newly scored and the time.
     """
-    known = _Known(describe, scorer, violations, keep)
+    known = Known(describe, scorer, violations, keep)
     shares = _dealt(neighbourhood.size, share, stream)
     current = starts.unique(dim=0)
     standing = known.standing(current)
@@ -100,13 +100,13 @@ def climb(
             for moves in shares[done % len(shares)].split(max(1, AT_ONCE // current.numel()))
         ]
         rows, reached, owners = (torch.cat(parts) for parts in zip(*near, strict=True))
-        best = _best_of_each(reached, owners)
-        best = best[_better(reached[best], standing[owners[best]])]
+        best = best_of_each(reached, owners)
+        best = best[better(reached[best], standing[owners[best]])]
         moved = owners[best]
         current[moved], standing[moved] = rows[best], reached[best]
         failed += 1
         failed[moved] = 0
-        kept = _first_of_equal(current) & (failed < len(shares))
+        kept = first_of_equal(current) & (failed < len(shares))
         current, standing, failed = current[kept], standing[kept], failed[kept]
         seconds = time.perf_counter() - started
         history.append((known.best, len(known.values) - before, seconds))
@@ -117,12 +117,12 @@ def climb(
 
 
 def _best_neighbours(
-    neighbourhood: Neighbourhood, known: _Known, rows: Tensor, moves: Tensor
+    neighbourhood: Neighbourhood, known: Known, rows: Tensor, moves: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Of each row the best neighbour by some moves: itself, its standing and whose it is."""
     near, owners = neighbourhood(rows, moves)
     reached = known.standing(near)
-    best = _best_of_each(reached, owners)
+    best = best_of_each(reached, owners)
     return near[best], reached[best], owners[best]
 
 
@@ -132,24 +132,26 @@ def _dealt(size: int, least: int, stream: np.random.Generator) -> list[Tensor]:
     return [torch.from_numpy(np.sort(part)) for part in parts]
 
 
-def _best_of_each(standing: Float[Tensor, "N 2"], owners: Int[Tensor, "N"]) -> Int[Tensor, "K"]:
+def best_of_each(standing: Float[Tensor, "N 2"], owners: Int[Tensor, "N"]) -> Int[Tensor, "K"]:
     """The best row of each owner that has any, the first of equal ones."""
     order = np.lexsort((-standing[:, 1].numpy(), -standing[:, 0].numpy(), owners.numpy()))
     _, first = np.unique(owners.numpy()[order], return_index=True)
     return torch.from_numpy(order[first])
 
 
-def _better(new: Float[Tensor, "K 2"], old: Float[Tensor, "K 2"]) -> Bool[Tensor, "K"]:
+def better(new: Float[Tensor, "K 2"], old: Float[Tensor, "K 2"]) -> Bool[Tensor, "K"]:
+    """Whether each standing beats another by more than rounding."""
     closer = new[:, 0] > old[:, 0]
     return closer | ((new[:, 0] == old[:, 0]) & (new[:, 1] > old[:, 1] + LEAST_GAIN))
 
 
-def _first_of_equal(rows: Int[Tensor, "K D"]) -> Bool[Tensor, "K"]:
+def first_of_equal(rows: Int[Tensor, "K D"]) -> Bool[Tensor, "K"]:
+    """Which rows no earlier one equals."""
     _, index = rows.unique(dim=0, return_inverse=True)
     return ~(index[:, None] == index).tril(-1).any(-1)
 
 
-class _Known:
+class Known:
     """Values of all classes met, by a hash of what the scorer sees of them.
 
     The hash is linear modulo 2**64 with random coefficients: among a million classes two share

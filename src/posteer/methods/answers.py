@@ -29,6 +29,10 @@ class StopReason(StrEnum):
     ALL_ALLOWED_PROMPTS = "all allowed prompts"
     LOCAL_OPTIMUM = "local optimum"
     ROUND_LIMIT = "round limit"
+    PROVEN = "proven"
+    NODE_LIMIT = "node limit"
+    TIME_LIMIT = "time limit"
+    INTERRUPTED = "interrupted"
 
 
 class Scope(StrEnum):

@@ -33,14 +33,14 @@ ORDER = {
     "transformer registry shipped",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
-    "banks": "probes drawn reweighed parts plans shipped rollouts sizing sampling checks",
+    "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
     "martingale ranks power report",
     "evaluation": "values ranking",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing ppt classes auto",
-    "methods.scorers": "protocol posterior importance conjugate smc choice",
-    "methods.climbing": "moves token_moves prompt_moves climb search prompts",
+    "methods.scorers": "protocol posterior exact importance conjugate smc choice",
+    "methods.climbing": "moves token_moves prompt_moves climb search prompts latents method",
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",

@@ -61,12 +61,15 @@ class Bank:
     """Latents that methods work on: as they were drawn, or weighed by what was observed since.
 
     `drawn` is the bank as it was drawn, `observed` the counts of what came after, None if nothing.
+    `exact`: they are all latents there are, and weigh as `log_weights` says.
     """
 
+    exact: bool = False
     latents: Latents
     origin: Origin
     drawn: LatentBank
     observed: Float[Tensor, "C V"] | None
+    log_weights: Float[Tensor, "L"] | None
 
     def lifted(self, order: int, head: tuple[int, ...] = ()) -> Lifted:
         """The latents as kernels of a higher order, for prompts behind a head."""
@@ -115,6 +118,7 @@ class LatentBank(Bank):
     reused: bool = False
 
     observed = None
+    log_weights = None
 
     @property
     def drawn(self) -> LatentBank:  # type: ignore[override]

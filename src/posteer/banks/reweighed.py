@@ -31,6 +31,8 @@ class ReweighedBank(Bank):
     observed: Float[Tensor, "C V"]
     drawn: LatentBank
 
+    log_weights = None
+
     @classmethod
     def of(cls, drawn: LatentBank, observed: Float[Tensor, "C V"]) -> ReweighedBank:
         """The latents that can still matter."""
@@ -51,7 +53,7 @@ class ReweighedBank(Bank):
 
 def effective_latents(bank: LatentBank, context: tuple[int, ...]) -> float:
     """How many latents of a prior are left once weighed by a context."""
-    if len(context) <= bank.space.order:  # no transition yet
+    if len(context) <= bank.latents.family.order:  # no transition yet
         return float(len(bank))
     log_weights = bank.latents.log_likelihood(torch.tensor([context]))[0]
     possible = bool((log_weights > -torch.inf).any())
@@ -59,7 +61,8 @@ def effective_latents(bank: LatentBank, context: tuple[int, ...]) -> float:
 
 
 def weighed(bank: LatentBank, context: tuple[int, ...]) -> Bank:
-    """A bank of the prior as one of the posterior after a context."""
-    if len(context) <= bank.space.order:  # no transition yet
+    """A bank of the prior as one of the posterior after a context; of latents that are no kernels
+    the bank itself: whoever weighs them has them read the context."""
+    if len(context) <= bank.latents.family.order or not isinstance(bank.latents, MarkovLatents):
         return bank
     return ReweighedBank.of(bank, count_transitions(bank.space, torch.tensor(context)))

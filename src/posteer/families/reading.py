@@ -104,3 +104,16 @@ class ReadingLatents(ABC):
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
         """What the file of a bank holds of them."""
+
+
+def read_shared(latents: ReadingLatents, prompts: Int[Tensor, "K m"]) -> Any:
+    """The reading of prompts in lexicographic order, what they begin alike with read once."""
+    differs = prompts[1:] != prompts[:-1]
+    fresh = torch.ones(prompts.shape, dtype=torch.bool)  # whether the prefix up to here is new
+    fresh[1:] = differs.cummax(1).values if differs.numel() else differs
+    reading, group = latents.start(1), torch.zeros(len(prompts), dtype=torch.long)
+    for place in range(prompts.shape[1]):
+        rows = fresh[:, place].nonzero()[:, 0]
+        reading = latents.observe(reading.select(group[rows]), prompts[rows, place])
+        group = fresh[:, place].cumsum(0) - 1
+    return reading if len(group) == int(group[-1]) + 1 else reading.select(group)

@@ -15,6 +15,10 @@ from posteer.core.shapes import Int
 from posteer.models.meter import QueryCount
 
 
+EXACT = "exact"
+"""What is said of an estimator where there is nothing to estimate."""
+
+
 class StopReason(StrEnum):
     """Why a method stopped."""
 

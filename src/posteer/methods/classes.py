@@ -1,7 +1,7 @@
 """Hard prompts by search over classes of prompts, scored by a bank: no kernel, no snapping.
 
 classes           latents by rolling the model out: shipped, given or drawn
-classes-analytic  latents from the prior, redrawn per seed
+classes-analytic  latents from the prior, redrawn per seed; all of them where they are finitely many
 
 Where the classes of a length are few, the answer is the bank's optimum, and says so. Elsewhere it
 is the best local optimum met from the snapped prompts of a geometric ascent and from random ones.
@@ -85,7 +85,16 @@ class ClassSearch:
 
     @property
     def needs(self) -> Needs:
-        return needs_of(self.analytic, self.draw, exact_means=True, counts=True, candidates=True)
+        return needs_of(
+            self.analytic,
+            self.draw,
+            atoms=self.estimator == "auto",
+            exact_means=True,
+            counts=True,
+            tilts=True,
+            candidates=True,
+            device=True,
+        )
 
     def forecast(self, problem: Problem, together: int) -> Work:
         def of_size(n_latents: int) -> ClassSearch:
@@ -338,8 +347,8 @@ def _answer(
     best = (found.counts[:1], torch.zeros(1, dtype=torch.long), found.last[:1])
     other = None if held_out is None else held_out(*best)
     weighed = plain(*best)
-    sound = bool(trusted_weights(weighed, len(plain.estimators.bank))[0])
-    shape = float(weighed.pareto_k[0])
+    sound = bank.exact or bool(trusted_weights(weighed, len(plain.estimators.bank))[0])
+    shape = None if bank.exact else float(weighed.pareto_k[0])
     ess = float(found.scores.ess_fraction[0])
     candidates = candidates_of(problem.markov, found)
     return Answer(

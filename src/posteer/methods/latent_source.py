@@ -1,6 +1,7 @@
 """Where a method's latents come from: a given bank, the shipped one, rollouts, or the prior.
 
-After a context all of them are latents of the posterior: drawn after it, or those of the prior
+Of a prior of finitely many latents all are taken, with their weights, unless a number of draws is
+asked for. After a context all of them are latents of the posterior: drawn after it, or those of the prior
 weighed by its likelihood while enough of them are left (`ENOUGH_LATENTS`).
 """
 
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from posteer.banks.atoms import AtomBank
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
 from posteer.banks.parts import checked_path
 from posteer.banks.plans import DrawPlan
@@ -21,6 +23,8 @@ from posteer.banks.sizing import draw_within, is_sized, least_of
 from posteer.core import InputError, Progress, integer, number, phase, require
 from posteer.core.limits import SAMPLED_ROLLOUTS
 from posteer.evaluation import tokens_of_value
+from posteer.families.markov.means import has_exact_mean
+from posteer.families.protocol import FinitePrior
 from posteer.methods.cautions import Caution, Doubt
 from posteer.methods.protocol import LatentsFrom, Needs, Problem
 from posteer.models.meter import Metered
@@ -32,21 +36,30 @@ BATCH_NUMBERS = 2**25
 ENOUGH_LATENTS = 500
 """Effective latents that weighing a prior bank by a context must leave: fewer, and it is drawn."""
 
-Banks = dict[int, tuple[Bank, Bank | None]]
+BankKey = tuple[str, int]
+
+Banks = dict[BankKey, tuple[Bank, Bank | None]]
 """By key, the bank to tune on and, where there is one, a bank held out."""
 
 
-def needs_of(analytic: bool, draw: DrawPlan, **more: Any) -> Needs:
+def needs_of(analytic: bool, draw: DrawPlan, *, atoms: bool = True, **more: Any) -> Needs:
     """What a method on latents needs: of the prior, or rollouts for which a bank may stand."""
     return Needs(
         latents=LatentsFrom.PRIOR if analytic else LatentsFrom.ROLLOUTS,
         draw=draw,
+        atoms=atoms and analytic and "n_samples" in draw.free,
         bank=not analytic,
         expected_utility=True,
-        tilts=True,
-        device=True,
         **more,
     )
+
+
+def uses_atoms(needs: Needs, problem: Problem) -> bool:
+    """Whether a method takes the latents of a finite prior as they are: where each has a known
+    mean. Where it has to be estimated, many draws do so better than one of each."""
+    vocab, horizon = problem.vocab_size, problem.horizon
+    finite = needs.atoms and isinstance(problem.model.prior, FinitePrior)
+    return finite and has_exact_mean(problem.expected, vocab, horizon)
 
 
 def require_no_saving(save_bank: Any, why: str) -> None:
@@ -57,16 +70,21 @@ def require_no_saving(save_bank: Any, why: str) -> None:
 def n_latents(needs: Needs, problem: Problem) -> int:
     """How many latents a method will work on, at most."""
     asked, bank = needs.draw.n_samples, problem.bank
+    if uses_atoms(needs, problem):
+        return len(_atoms_of(problem))
     if bank is None:
         return asked
     return len(bank) if "n_samples" in needs.draw.free else min(asked, len(bank))
 
 
-def bank_key(needs: Needs, problem: Problem) -> int:
+def bank_key(needs: Needs, problem: Problem) -> BankKey:
     """Problems of one key share their bank."""
+    if uses_atoms(needs, problem):
+        return "atoms", 0
     # Published ESS varies over seeds for analytic banks and hardly for rollout banks:
     # the former were redrawn per seed, the latter drawn once and shared.
-    return problem.seed if needs.latents is LatentsFrom.PRIOR else needs.draw.seed
+    seed = problem.seed if needs.latents is LatentsFrom.PRIOR else needs.draw.seed
+    return needs.latents.value, seed
 
 
 def banks_of(needs: Needs, problems: list[Problem], progress: Progress | None) -> Banks:
@@ -76,8 +94,10 @@ def banks_of(needs: Needs, problems: list[Problem], progress: Progress | None) -
         for problem in problems:
             key = bank_key(needs, problem)
             if key not in banks:
-                if needs.latents is LatentsFrom.PRIOR:
-                    banks[key] = _drawn_from_prior(needs, problem, key)
+                if uses_atoms(needs, problem):
+                    banks[key] = _atoms_of(problem), None
+                elif needs.latents is LatentsFrom.PRIOR:
+                    banks[key] = _drawn_from_prior(needs, problem)
                 else:
                     banks[key] = _rolled_out(needs.draw, problem, progress)
     return banks
@@ -95,8 +115,15 @@ def require_room(needs: Needs, problem: Problem, method: str) -> None:
     )
 
 
-def _drawn_from_prior(needs: Needs, problem: Problem, seed: int) -> tuple[Bank, Bank]:
+def _atoms_of(problem: Problem) -> AtomBank:
+    prior = problem.model.prior
+    assert isinstance(prior, FinitePrior), "asked before"
+    return AtomBank.of(prior)
+
+
+def _drawn_from_prior(needs: Needs, problem: Problem) -> tuple[Bank, Bank]:
     prior, n, context = problem.model.prior, needs.draw.n_samples, problem.context
+    seed = problem.seed
     assert prior is not None, "declared in needs"  # a conditioned model's is the posterior
     return (
         draw_analytic(prior, n, seed, context=context),

@@ -113,8 +113,8 @@ class LatentsFrom(Enum):
 class Needs:
     """What a method needs of a problem, and what it makes use of.
 
-    `latents`: drawn from the prior, or by rollouts as in `draw`; `bank`: a given one may stand for
-    them. `model`: abilities that it must declare. `expected_utility`: the goal is the mean of a
+    `latents`: drawn from the prior, or by rollouts as in `draw`; `atoms`: those of a finite prior
+    are taken as they are, not drawn; `bank`: a given one may stand for them. `model`: abilities that it must declare. `expected_utility`: the goal is the mean of a
     utility; `exact_means`: that mean is known of every latent. `counts`, `tilts`: the family is
     `Counted`, `Tiltable`. `continuations`: all of them can be enumerated. `conditions`: it honours
     allowed prompts. `candidates`: it answers with several. `device`: it computes on the request's.
@@ -123,6 +123,7 @@ class Needs:
 
     latents: LatentsFrom = LatentsFrom.NOWHERE
     draw: DrawPlan = field(default_factory=DrawPlan)
+    atoms: bool = False
     bank: bool = False
     model: Can = Can.NOTHING
     expected_utility: bool = False

@@ -17,6 +17,8 @@ METHODS: Registry[Callable[[Spec], Method]] = Registry(
         "auto": "posteer.methods.auto:from_spec",
         "classes": "posteer.methods.classes:from_spec",
         "classes-analytic": "posteer.methods.classes:from_spec",
+        "climb": "posteer.methods.climbing.method:from_spec",
+        "climb-analytic": "posteer.methods.climbing.method:from_spec",
         "ppt": "posteer.methods.ppt.method:from_spec",
         "ppt-rb": "posteer.methods.ppt.method:from_spec",
         "ppt-analytic": "posteer.methods.ppt.method:from_spec",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from posteer.core.errors import Interrupted
 from posteer.methods.answers import (
+    EXACT,
     Asked,
     Because,
     Certificate,
@@ -75,6 +76,8 @@ def choice_text(choice: Choice) -> str:
 
 def estimator_text(chosen: EstimatorChoice) -> str:
     """What prompts were scored by, and why."""
+    if chosen.name == EXACT:
+        return "exact: the prior's latents are known, each with its weight"
     if chosen.asked or chosen.trusted is None or chosen.misfit is None:
         return f"{chosen.name}: as asked"
     weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
@@ -104,6 +107,8 @@ def verified_text(found: Verification) -> str:
 
 def certificate_text(found: Certificate) -> str:
     """What the prompt is provably best of."""
+    if found.estimator == EXACT:
+        return f"optimal over all {found.count:,} {found.scope}, exactly"
     return (
         f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
         f"standard error {found.standard_error:.4f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,9 +159,16 @@ class MarkovLatents:
         self, utility: Utility, prompts: Int[Tensor, "K m"], horizon: int
     ) -> Float[Tensor, "K L"]:
         """mu from each prompt's last context."""
+        return self.means(utility, horizon)(prompts)
+
+    def means(
+        self, utility: Utility, horizon: int
+    ) -> Callable[[Int[Tensor, "K m"]], Float[Tensor, "K L"]]:
+        """The same, with what many prompts share worked out once."""
         wide = ContextSpace(self.space.vocab_size, max(self.space.order, utility.order))
         kernels = lift(self.space, self.kernels, wide.order)
-        return utility_of_kernels(utility, wide, kernels, horizon).T[wide.suffix(prompts)]
+        of_contexts = utility_of_kernels(utility, wide, kernels, horizon).T
+        return lambda prompts: of_contexts[wide.suffix(prompts)]
 
     def roll_out(
         self, length: int, generator: torch.Generator, head: tuple[int, ...] = ()

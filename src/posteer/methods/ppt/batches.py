@@ -16,7 +16,14 @@ from posteer.families.markov.family import Lifted
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.tilt import Tilt, latents_last
 from posteer.methods.climbing.search import SearchSettings, search_classes
-from posteer.methods.latent_source import BATCH_NUMBERS, Banks, bank_key, banks_of, n_latents
+from posteer.methods.latent_source import (
+    BATCH_NUMBERS,
+    Banks,
+    bank_key,
+    banks_of,
+    n_latents,
+    uses_atoms,
+)
 from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRollouts, TiltedRuns
 from posteer.methods.ppt.snap import CandidateScore, choose, propose
@@ -68,7 +75,8 @@ class Optimised:
 
     def _best_allowed(self, snapped: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "m"], float]:
         """No snapped prompt is allowed: the best class that is, looked for from them."""
-        scorer = BankScorer(self.bank.kernels, self.means, self.bank.observed)
+        bank = self.bank
+        scorer = BankScorer(bank.kernels, self.means, bank.observed, bank.log_weights)
         starts = snapped[:STARTS_OF_A_SEARCH]
         found = search_classes(
             self.problem.markov, scorer, SearchSettings(), self.problem.seed, starts
@@ -91,16 +99,18 @@ def ascend_all(
     known = banks_of(needs, problems, progress) if banks is None else banks
     groups = defaultdict(list)
     for index, problem in enumerate(problems):
-        groups[problem.markov.order].append(index)
+        groups[problem.markov.order, uses_atoms(needs, problem)].append(index)
     solutions: dict[int, Optimised] = {}
-    for order, indices in groups.items():
-        per_run = n_latents(needs, problems[0]) * problems[0].vocab_size ** (order + 1)
+    for (order, atoms), indices in groups.items():
+        first = problems[indices[0]]
+        per_run = n_latents(needs, first) * first.vocab_size ** (order + 1)
         size = max(1, BATCH_NUMBERS // per_run)
         for at in range(0, len(indices), size):
             part = indices[at : at + size]
             runs = [(problems[i], *known[bank_key(needs, problems[i])]) for i in part]
             place = torch.device(place_of(problems[0], device))
-            solved = _ascend_batch(runs, order, settings, tilt, exact_means, place, progress)
+            exact = exact_means or atoms
+            solved = _ascend_batch(runs, order, settings, tilt, exact, place, progress)
             solutions.update(zip(part, solved, strict=True))
     return [solutions[index] for index in range(len(problems))]
 

@@ -4,6 +4,9 @@ ppt              rollouts of the model   one rollout per latent and context
 ppt-rb           rollouts of the model   exact means
 ppt-analytic     draws from the prior    one rollout per latent and context
 ppt-rb-analytic  draws from the prior    exact means
+
+A prior of finitely many latents is not drawn from: all of them are taken, with their weights and
+with exact means wherever there are any, so that the surrogate has no standard error.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class PosteriorPrefixTuning:
 
     @property
     def needs(self) -> Needs:
-        return needs_of(self.analytic, self.draw, exact_means=self.exact_means)
+        exact = self.exact_means
+        return needs_of(self.analytic, self.draw, exact_means=exact, tilts=True, device=True)
 
     def forecast(self, problem: Problem, together: int) -> Work:
         def ascend(problems: list[Problem], steps: int) -> None:
@@ -84,7 +88,7 @@ class PosteriorPrefixTuning:
         )
 
     def _recover(self, solution: Optimised) -> Answer:
-        ascent = solution.ascent
+        ascent, exact = solution.ascent, solution.bank.exact
         with phase("snap"):
             prompt, snapped = solution.snap(self.candidate_score)
         with phase("held-out"):
@@ -95,17 +99,17 @@ class PosteriorPrefixTuning:
             queries=solution.queries,
             bank_tokens=solution.bank.tokens,
             surrogate=ascent.surrogate,
-            surrogate_standard_error=ascent.standard_error,
+            surrogate_standard_error=0.0 if exact else ascent.standard_error,
             snapped_surrogate=snapped,
             held_out_surrogate=held_out,
             held_out_standard_error=held_out_error,
-            ess_fraction=solution.ess_fraction,
-            pareto_k=solution.pareto_k,
+            ess_fraction=None if exact else solution.ess_fraction,
+            pareto_k=None if exact else solution.pareto_k,
             steps=ascent.steps,
             stop_reason=ascent.stop_reason,
             history=[Step(value, 0, 0, 0, seconds) for value, seconds in steps],
             surrogate_history=ascent.surrogate_history,
-            ess_history=ascent.ess_history,
+            ess_history=[] if exact else ascent.ess_history,
         )
 
     def on_held_out(self, solution: Optimised) -> tuple[float | None, float | None]:

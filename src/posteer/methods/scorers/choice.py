@@ -22,6 +22,7 @@ from posteer.goals.protocol import Utility
 from posteer.methods.answers import EstimatorChoice
 from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.conjugate import ConjugateFit
+from posteer.methods.scorers.exact import ExactAtoms
 from posteer.methods.scorers.importance import ImportanceSampled
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
 from posteer.methods.scorers.protocol import HardScores
@@ -50,11 +51,15 @@ MANY_COMPONENTS = 8
 
 
 class Estimators:
-    """The estimators of one bank, each made once; the fit from that of others `like` it."""
+    """The estimators of one bank, each made once; the fit from that of others `like` it.
+
+    A bank of all latents there are needs no estimate: whatever is asked for, it is exact.
+    """
 
     def __init__(self, bank: Bank, seed: int = 0, like: Estimators | None = None) -> None:
         self.bank, self.observed, self.seed = bank.drawn, bank.observed, seed
         self.like = like
+        self.exact = ExactAtoms(bank) if bank.exact else None
         self._made: dict[str, HardPromptPosterior] = {}
 
     def with_observed(self, counts: Int[Tensor, "K C V"]) -> Float[Tensor, "K C V"]:
@@ -63,6 +68,8 @@ class Estimators:
 
     def named(self, name: str) -> HardPromptPosterior:
         """An estimator that gives standard errors."""
+        if self.exact is not None:
+            return self.exact
         if name not in self._made:
             self._made[name] = SCORERS[name](self)
         return self._made[name]
@@ -79,6 +86,8 @@ class Estimators:
 
     def choose(self, utility: Utility, probes: FoldedPrompts, horizon: int) -> EstimatorChoice:
         """By k-hat, ESS and misfit on prompts of the kind that will be searched."""
+        if self.exact is not None:
+            return EstimatorChoice(self.exact.name)
         plain = self.named("importance").of_folded(utility, probes, horizon)
         admitted = float(trusted_weights(plain, len(self.bank)).double().mean())
         figures = EstimatorChoice(

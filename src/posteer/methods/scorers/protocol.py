@@ -114,11 +114,13 @@ def score_classes(
 
 @dataclass(frozen=True, eq=False)
 class BankScorer:
-    """The estimate of one bank for one goal; `observed` counts add to those of every prompt."""
+    """The estimate of one bank for one goal; `observed` counts add to those of every prompt,
+    `known` log-weights to the likelihood of each latent."""
 
     kernels: Float[Tensor, "L C V"]
     means: Float[Tensor, "L S"]
     observed: Float[Tensor, "C V"] | None = None
+    known: Float[Tensor, "L"] | None = None
 
     @classmethod
     def of(cls, bank: Bank, problem: Problem) -> BankScorer:
@@ -126,24 +128,28 @@ class BankScorer:
         space = ContextSpace(problem.vocab_size, problem.markov.order)
         kernels = lift(bank.space, bank.kernels, space.order)
         means = utility_of_kernels(problem.expected, space, kernels, problem.horizon)
-        return cls(bank.kernels, means, bank.observed)
+        return cls(bank.kernels, means, bank.observed, bank.log_weights)
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
     ) -> HardScores:
-        return score_classes(self._latents, self.means, self._whole(counts), last)
+        whole = self._whole(counts)
+        return score_classes(self._latents, self.means, whole, last, torch.zeros_like(last))
 
     @property
     def _latents(self) -> Lifted:
         space = space_of_table(self.kernels.shape[1], self.kernels.shape[2], "kernels")
-        return Lifted(space, self.kernels, None)
+        if self.known is None:
+            return Lifted(space, self.kernels, None)
+        weights = (self.known - self.known.max()).exp()  # the same wherever a prompt begins
+        return Lifted(space, self.kernels, weights[:, None].expand(-1, space.n_contexts))
 
     def _whole(self, counts: Tensor) -> Tensor:
         return counts if self.observed is None else counts + self.observed
 
     def log_weights(self, counts: Int[Tensor, "C V"]) -> Float[Tensor, "L"]:
         """Of one class, for diagnostics of its weights."""
-        return log_weights_of(self._latents, self._whole(counts)[None], None)[0]
+        return log_weights_of(self._latents, self._whole(counts)[None], torch.zeros(1).long())[0]
 
     def difference(
         self, counts: Int[Tensor, "2 C V"], last: Int[Tensor, "2"]
@@ -153,7 +159,7 @@ class BankScorer:
         Both are ratios over the same latents, so their errors largely cancel: to first order the
         difference errs by `sum_l w_l (mu_l - J) - w'_l (mu'_l - J')`.
         """
-        log_weights = log_weights_of(self._latents, self._whole(counts), None)
+        log_weights = log_weights_of(self._latents, self._whole(counts), torch.zeros_like(last))
         mean = weighted_mean(log_weights, self.means.T[last % self.means.shape[1]])
         error = torch.linalg.vector_norm(mean.influence[0] - mean.influence[1])
         return float(mean.value[0] - mean.value[1]), float(error)

@@ -23,7 +23,7 @@ ORDER = {
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry finite_state atoms markov",
-    "families.finite_state": "values machines unifilar",
+    "families.finite_state": "values machines unifilar suffixes",
     "families.atoms": "side_by_side prior files named",
     "families.markov": "kernels walks unvisited means urns tilt geometric prompt_classes family "
     "prior dirichlet mixtures fit",
@@ -38,8 +38,9 @@ ORDER = {
     "martingale ranks power report",
     "evaluation": "values ranking",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
-    "direct climbing ppt classes auto",
+    "direct climbing bounds ppt classes auto",
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
+    "methods.bounds": "odds search method",
     "methods.climbing": "moves token_moves prompt_moves climb search prompts latents method",
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",

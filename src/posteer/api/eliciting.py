@@ -26,6 +26,7 @@ from posteer.methods.needs import require_needs
 from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.registry import open_method
 from posteer.methods.verify import verify
+from posteer.models.protocol import Can
 from posteer.results import Elicitation, Judged, Question
 
 Door = TypeVar("Door", bound=Callable[..., Any])
@@ -213,4 +214,6 @@ def _judge_all(
 def _doubted(problem: Problem, answer: Answer, judged: Judged) -> Judged:
     """A judgement with all that there is to doubt of it and of the search."""
     search = of_search(answer, judged.expected_utility, judged.exact)
+    if judged.bound is None and answer.proof is not None and Can.EXACT in problem.model.can:
+        judged = replace(judged, bound=answer.proof.bound)
     return replace(judged, warnings=(*of_bank(problem), *search, *judged.warnings))

@@ -116,8 +116,9 @@ class AskedOnce(Asked):
     method: Annotated[
         str,
         Parameter(
-            help="auto, classes, classes-analytic, ppt, ppt-rb, ppt-analytic, ppt-rb-analytic, "
-            "gcg, coordinate, beam, random, simplex-pt, real-pt, soft-pt or exhaustive."
+            help="auto, bounds, classes, classes-analytic, climb, climb-analytic, ppt, ppt-rb, "
+            "ppt-analytic, ppt-rb-analytic, gcg, coordinate, beam, random, simplex-pt, real-pt, "
+            "soft-pt or exhaustive."
         ),
     ] = "auto"
     seed: Annotated[
@@ -132,6 +133,13 @@ class AskedOnce(Asked):
     verify: Annotated[
         Whole, Parameter(help="Ask the model itself about so many of the best candidates.")
     ] = 0
+    gap: Annotated[
+        float | None,
+        Parameter(help="Stop once the prompt is proven to be within so much of the best."),
+    ] = None
+    nodes: Annotated[
+        WholeOrNone, Parameter(help="Most ends of prompts to bound for such a proof.")
+    ] = None
     save_bank: Annotated[
         str | None,
         Parameter(help="File for the bank that is drawn; the same command resumes the draw."),

@@ -116,7 +116,7 @@ class Prior(Protocol):
 
 
 @runtime_checkable
-class FinitePrior(Protocol):
+class FinitePrior(Prior, Protocol):
     """A prior of finitely many latents: all of them are known, with their weights."""
 
     def as_atoms(self) -> Any:

@@ -14,7 +14,6 @@ from torch import Tensor
 from posteer.core.shapes import Int
 from posteer.models.meter import QueryCount
 
-
 EXACT = "exact"
 """What is said of an estimator where there is nothing to estimate."""
 
@@ -58,6 +57,7 @@ class Because(StrEnum):
     BANK_GIVEN = "bank-given"
     BANK_SHIPPED = "bank-shipped"
     PRIOR_KNOWN = "prior-known"
+    PRIOR_FINITE = "prior-finite"
     ROLLED_OUT = "rolled-out"
     NO_EXACT_MEAN = "no-exact-mean"
     NO_EXPECTED_UTILITY = "no-expected-utility"
@@ -69,6 +69,7 @@ class Because(StrEnum):
     NO_GRADIENTS = "no-gradients"
     ALL_TRIED = "all-tried"
     CLIMBS = "climbs"
+    PROVES = "proves"
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,16 @@ class Certificate:
     count: int
     estimator: str
     standard_error: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What no allowed prompt exceeds on the prior, and by how much that is more than the answer;
+    `nodes` ends of prompts were bounded for it, or so many prompts tried."""
+
+    bound: float
+    gap: float
+    nodes: int
 
 
 @dataclass(frozen=True)
@@ -179,6 +190,7 @@ class Answer:
     steps: int | None = None
     stop_reason: StopReason | None = None
     certificate: Certificate | None = None
+    proof: Proof | None = None
     estimator: EstimatorChoice | None = None
     verified: Verification | None = None
     choice: Choice | None = None

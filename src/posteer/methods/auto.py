@@ -12,8 +12,10 @@ from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import SHORTEST_ROLLOUT, is_sized, least_of, most_of
 from posteer.core import Progress, Spec, integer, require
+from posteer.core.limits import ENUMERABLE_CLASSES, LISTED_PROMPTS
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
+from posteer.methods.bounds.method import atoms_of
 from posteer.methods.latent_source import draw_plan, require_no_saving
 from posteer.methods.needs import unmet
 from posteer.methods.protocol import Drawn, LatentsFrom, Needs, Problem, Work
@@ -23,11 +25,14 @@ from posteer.models.protocol import Can
 FEW_PROMPTS = 256
 """Prompts that are all tried where nothing but the model can tell them apart."""
 
+PASSED_OVER = ("exact_means", "counts")
+"""Needs for the lack of which the next method on latents is tried."""
+
 FEWEST_LATENTS = 256
 """A budget that does not pay for a bank of so many is better spent on a search."""
 
-ON_LATENTS = ("classes", "ppt")
-"""Methods on latents, the better first: the second needs no exact means."""
+ON_LATENTS = ("classes", "climb", "ppt")
+"""Methods on latents, the better first: classes need counts, and the last no exact means."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class Auto:
 
     @property
     def needs(self) -> Needs:
-        return Needs(bank=True, candidates=True, device=True, verify=self.verify)
+        return Needs(bank=True, candidates=True, device=True, proves=True, verify=self.verify)
 
     def forecast(self, problem: Problem, together: int) -> Work:
         return open_method(choose([problem]).method).forecast(problem, together)
@@ -62,6 +67,8 @@ def choose(problems: list[Problem]) -> Choice:
     for problem in problems:
         if unmet(Needs(bank=True, expected_utility=True), problem) is not None:
             return _search(problem, _why_not("expected_utility", problem))
+    if problems[0].bank is None and all(_fits("bounds", problem) for problem in problems):
+        return _on_atoms(problems)
     lacking = None
     settings, reason = _latents_at_hand(problems[0])
     if settings is None:
@@ -73,10 +80,27 @@ def choose(problems: list[Problem]) -> Choice:
         if not wrong:
             return Choice(text, (reason,) if lacking is None else (lacking, reason))
         need, problem = wrong[0]
-        if need.need != "exact_means":
+        if need.need not in PASSED_OVER:
             return _search(problem, _why_not(need.need, problem))
-        lacking = _why_not(need.need, problem)
+        lacking = _why_not(need.need, problem) if need.need == "exact_means" else lacking
     return _search(problems[0], reason)
+
+
+def _on_atoms(problems: list[Problem]) -> Choice:
+    """All latents are known: by classes where these are few, else by prompts, with a proof."""
+    known = Reason(Because.PRIOR_FINITE, {"atoms": len(atoms_of(problems[0]).atoms)})
+    limited = any(one.request.gap is not None or one.request.nodes is not None for one in problems)
+    if not limited and all(_few_classes(problem) for problem in problems):
+        return Choice("classes-analytic", (known,))
+    return Choice("bounds", (known,))
+
+
+def _few_classes(problem: Problem) -> bool:
+    """Whether prompts fall into classes that can all be tried, and are themselves too many."""
+    few = problem.vocab_size ** min(problem.length, 64) <= LISTED_PROMPTS
+    if few or not _fits("classes-analytic", problem):
+        return False
+    return problem.markov.by_classes and problem.markov.enumerate(ENUMERABLE_CLASSES) is not None
 
 
 def _why_not(need: str, problem: Problem) -> Reason:
@@ -150,6 +174,12 @@ def _with_reach(choice: Choice, answer: Answer) -> Choice:
     """The choice, and whether a search over classes could try them all."""
     if answer.estimator is None or answer.stop_reason is None:
         return choice
+    tried = answer.certificate
+    if tried is not None and tried.scope in (Scope.PROMPTS, Scope.ALLOWED_PROMPTS):
+        few = Reason(Because.FEW_PROMPTS, {"prompts": tried.count})
+        return replace(choice, reasons=(*choice.reasons, few))
+    if answer.proof is not None and tried is None:
+        return replace(choice, reasons=(*choice.reasons, Reason(Because.PROVES)))
     all_tried = answer.stop_reason in {scope.stop_reason for scope in Scope}
     reach = Because.ALL_TRIED if all_tried else Because.CLIMBS
     return replace(choice, reasons=(*choice.reasons, Reason(reach)))

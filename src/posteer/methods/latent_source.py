@@ -1,8 +1,8 @@
 """Where a method's latents come from: a given bank, the shipped one, rollouts, or the prior.
 
 Of a prior of finitely many latents all are taken, with their weights, unless a number of draws is
-asked for. After a context all of them are latents of the posterior: drawn after it, or those of the prior
-weighed by its likelihood while enough of them are left (`ENOUGH_LATENTS`).
+asked for. After a context all of them are latents of the posterior: drawn after it, or those of the
+prior weighed by its likelihood while enough of them are left (`ENOUGH_LATENTS`).
 """
 
 from __future__ import annotations

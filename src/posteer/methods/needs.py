@@ -9,7 +9,7 @@ from posteer.core.errors import InputError
 from posteer.core.limits import ENUMERABLE_CONTINUATIONS
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.markov.means import has_exact_mean
-from posteer.families.protocol import Counted, Fittable, Tiltable
+from posteer.families.protocol import Counted, FinitePrior, Fittable, Tiltable
 from posteer.goals.protocol import Utility
 from posteer.methods.protocol import LatentsFrom, Needs, Problem
 from posteer.methods.registry import METHODS, open_method
@@ -44,6 +44,11 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
         return Unmet("conditions", "cannot honour allowed prompts")
     if needs.latents is LatentsFrom.PRIOR and model.prior is None:
         return Unmet("latents", f"{model.name} has no known prior to draw from")
+    if needs.finite and not isinstance(model.prior, FinitePrior):
+        return Unmet("finite", f"{model.name} has no prior of finitely many latents")
+    limited = problem.request.gap is not None or problem.request.nodes is not None
+    if limited and not needs.proves:
+        return Unmet("proves", "proves no bound, so that gap and nodes say nothing to it")
     if problem.bank is not None and not needs.bank:
         return Unmet("bank", "uses no bank")
     drawn = needs.latents is LatentsFrom.ROLLOUTS and problem.bank is None

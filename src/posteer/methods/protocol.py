@@ -18,8 +18,9 @@ from posteer.banks import DrawPlan, LatentBank
 from posteer.banks.drawn import open_bank
 from posteer.core import Progress, require
 from posteer.core.device import pick_device
-from posteer.core.limits import LISTED_PROMPTS, MOST_HORIZON, MOST_SEED, MOST_TOKENS
-from posteer.core.spec import whole_number
+from posteer.core.limits import LISTED_PROMPTS, MOST_HORIZON, MOST_OF_ANY, MOST_SEED, MOST_TOKENS
+from posteer.core.spec import number as real
+from posteer.core.spec import whole_number, within
 from posteer.families.markov.family import markov_space
 from posteer.families.markov.prompt_classes import ClassProblem
 from posteer.goals.protocol import Utility
@@ -49,9 +50,10 @@ class Request:
     tokens of `context`, which the model has read. `max_model_tokens` bounds what a run may ask of
     the model, forward and backward together: for a bank, for the search, for `verify`, with which
     the model itself is asked about so many of the best candidates. `allow_mismatch` admits a bank
-    of another model or context. `rank` says whether the prompt is ranked among all: by default it
-    is on an exact model, and elsewhere where that is cheap and the budget has as much left. A bank
-    that is drawn is kept in `save_bank`. Networks and ascents run on `device`.
+    of another model or context. A method that proves bounds stops once the answer is within `gap`
+    of its bound, or after so many `nodes`. `rank` says whether the prompt is ranked among all: by
+    default it is on an exact model, and elsewhere where that is cheap and the budget has as much
+    left. A bank that is drawn is kept in `save_bank`. Networks and ascents run on `device`.
 
     >>> Request(model="exact:urn", utility="dyck", length=6).horizon
     4
@@ -69,6 +71,8 @@ class Request:
     allowed: Allowed = None
     max_model_tokens: Whole | None = None
     verify: Whole = 0
+    gap: float | Any = None
+    nodes: Whole | None = None
     rank: bool | None = None
     save_bank: str | Path | None = None
     device: str | Any = "auto"
@@ -86,6 +90,12 @@ class Request:
             object.__setattr__(
                 self, name, number
             )  # numpy's whole numbers overflow, and are no JSON
+        if self.gap is not None:
+            gap = real(self.gap, "gap")
+            require(gap >= 0, f"gap {gap:g}: expected at least 0")
+            object.__setattr__(self, "gap", gap)
+        if self.nodes is not None:
+            object.__setattr__(self, "nodes", within(self.nodes, "nodes", 0, 1000 * MOST_OF_ANY))
         if self.max_model_tokens is not None:
             budget = whole_number(self.max_model_tokens, "max_model_tokens")
             require(budget >= 1, f"budget of {budget} model tokens: expected some")
@@ -114,8 +124,10 @@ class Needs:
     """What a method needs of a problem, and what it makes use of.
 
     `latents`: drawn from the prior, or by rollouts as in `draw`; `atoms`: those of a finite prior
-    are taken as they are, not drawn; `bank`: a given one may stand for them. `model`: abilities that it must declare. `expected_utility`: the goal is the mean of a
-    utility; `exact_means`: that mean is known of every latent. `counts`, `tilts`: the family is
+    are taken as they are, not drawn; `finite`: the prior must be one; `bank`: a given one may stand
+    for them. `model`: abilities that it must declare. `proves`: it bounds J of all prompts, and
+    stops by the request's `gap` and `nodes`. `expected_utility`: the goal is the mean of a utility;
+    `exact_means`: that mean is known of every latent. `counts`, `tilts`: the family is
     `Counted`, `Tiltable`. `continuations`: all of them can be enumerated. `conditions`: it honours
     allowed prompts. `candidates`: it answers with several. `device`: it computes on the request's.
     `verify`: so many candidates it wants the model to be asked about by itself.
@@ -124,6 +136,8 @@ class Needs:
     latents: LatentsFrom = LatentsFrom.NOWHERE
     draw: DrawPlan = field(default_factory=DrawPlan)
     atoms: bool = False
+    finite: bool = False
+    proves: bool = False
     bank: bool = False
     model: Can = Can.NOTHING
     expected_utility: bool = False

@@ -17,6 +17,7 @@ METHODS: Registry[Callable[[Spec], Method]] = Registry(
         "auto": "posteer.methods.auto:from_spec",
         "classes": "posteer.methods.classes:from_spec",
         "classes-analytic": "posteer.methods.classes:from_spec",
+        "bounds": "posteer.methods.bounds.method:from_spec",
         "climb": "posteer.methods.climbing.method:from_spec",
         "climb-analytic": "posteer.methods.climbing.method:from_spec",
         "ppt": "posteer.methods.ppt.method:from_spec",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -126,9 +125,8 @@ def validated_kernel(
 
 def all_sequences(vocab_size: int, length: int) -> Int[Tensor, "K N"]:
     """Every sequence of `length` tokens, in lexicographic order."""
-    if length == 0:
-        return torch.zeros(1, 0, dtype=torch.long)
-    return torch.tensor(list(product(range(vocab_size), repeat=length)), dtype=torch.long)
+    places = vocab_size ** torch.arange(length - 1, -1, -1)
+    return torch.arange(vocab_size**length)[:, None] // places % vocab_size
 
 
 def continuation_log_probabilities(

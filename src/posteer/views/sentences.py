@@ -12,6 +12,8 @@ from posteer.methods.answers import (
     Certificate,
     Choice,
     EstimatorChoice,
+    Proof,
+    StopReason,
     Verification,
 )
 from posteer.methods.cautions import Caution, Doubt
@@ -29,6 +31,8 @@ BECAUSE = {
     Because.FEW_PROMPTS: "there are {prompts:,} prompts",
     Because.GRADIENTS: "it gives gradients",
     Because.NO_GRADIENTS: "it gives no gradients",
+    Because.PRIOR_FINITE: "all its latents are known ({atoms:,})",
+    Because.PROVES: "too many prompts to try all: it climbs, then proves a bound",
     Because.ALL_TRIED: "few enough classes to try all",
     Because.CLIMBS: "it climbs: too many to try all",
 }
@@ -113,6 +117,14 @@ def certificate_text(found: Certificate) -> str:
         f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
         f"standard error {found.standard_error:.4f}"
     )
+
+
+def proof_text(found: Proof, stopped: StopReason | None) -> str:
+    """What no prompt exceeds."""
+    if found.gap <= 0:
+        return f"no prompt is better ({found.nodes:,} nodes)"
+    why = "" if stopped in (None, StopReason.PROVEN) else f", {stopped}"
+    return f"no prompt exceeds {found.bound:.6g}, {found.gap:.1e} more ({found.nodes:,} nodes{why})"
 
 
 def interrupted_text(stop: Interrupted) -> str:

@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, require
+from posteer.families.finite_state.machines import StateLatents, padded
+from posteer.families.finite_state.suffixes import Suffixes, suffixes_of
+from posteer.families.finite_state.unifilar import UnifilarLatents
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.goals.protocol import Utility
+
+Machines = StateLatents | UnifilarLatents
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,25 @@ class SideBySide(ReadingLatents):
             for name, tensor in part.tensors().items()
         }
         return tensors | {"rows": self.rows}
+
+
+MOST_STATES = 32
+"""States up to which machines are bounded together, however different."""
+
+
+@suffixes_of.register
+def _of_side_by_side(
+    latents: SideBySide, read: tuple[int, ...], length: int, utility: Utility, horizon: int
+) -> Suffixes | None:
+    """All parts as machines, where they are small."""
+    machines = []
+    for part in latents.parts:
+        if part.family.order or len(part) == 0 or not isinstance(part, Machines):
+            return None
+        if part.family.n_states > MOST_STATES:
+            return None
+        machines.append(part.as_machines())
+    return suffixes_of(padded(machines).pick(latents.rows), read, length, utility, horizon)
 
 
 def side_by_side(parts: list[ReadingLatents]) -> ReadingLatents:

@@ -126,6 +126,9 @@ class StateLatents(ReadingLatents):
     def pick(self, rows: Int[Tensor, "K"]) -> StateLatents:
         return StateLatents(self.initial[rows], self.operators[rows])
 
+    def as_machines(self) -> StateLatents:
+        return self
+
     def after(self, tokens: tuple[int, ...]) -> StateLatents:
         """The same machines where a history has left them."""
         reading = self.read(torch.tensor([tokens], dtype=torch.long))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import singledispatch
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from posteer.core import Float, Int
 from posteer.families.finite_state.machines import StateLatents
 from posteer.families.finite_state.unifilar import UnifilarLatents
 from posteer.goals.protocol import Utility
+from posteer.tokens.contexts import all_sequences
 
 MOST_CONTEXTS = 2187
 """Contexts up to which a memory is made longer where latents could remember for ever."""
@@ -90,7 +92,7 @@ class KnownStates(Suffixes):
     ) -> None:
         self.memory, self.vocab_size = memory, latents.family.vocab_size
         n, vocab = self.vocab_size**memory, self.vocab_size
-        words = _words(vocab, memory)
+        words = all_sequences(vocab, memory)
         states = torch.full((n,), state)
         self.log_start = latents.emission.new_zeros(n, len(latents))
         for token in words.unbind(1):
@@ -143,7 +145,8 @@ class HiddenStates(Suffixes):
         step = by_token / contexts[:, None]
         open_ = (contexts > 0)[:, None]
         self.high = step.masked_fill(~open_, 0.0).amax(-1).log()
-        self.low = step.masked_fill(~open_, torch.inf).amin(-1).log()
+        least = step.masked_fill(~open_, torch.inf).amin(-1)
+        self.low = least.masked_fill(least.isinf(), 0.0).log()  # a context it cannot emit
         self.log_start = torch.einsum("ls,cls->cl", latents.initial, contexts).log()
         self.odds = odds_of_states(latents, length - memory)
 
@@ -155,7 +158,7 @@ class HiddenStates(Suffixes):
         them."""
         vocab = self.vocab_size
         if order:  # one row for each last context: read that backwards first
-            ends = _words(vocab, order)
+            ends = all_sequences(vocab, order)
             value = value[:, 0]
             for place in reversed(range(order)):
                 grown = torch.empty_like(value)
@@ -200,7 +203,7 @@ SLACK = 1 + 1e-12
 def odds_of_states(latents: StateLatents, length: int) -> Float[Tensor, "N L S S"] | None:
     """`odds[n, l, s, t]` bounds how many times more likely state s is than t after any n tokens;
     None where there are too many pairs."""
-    n_latents, n_states = latents.initial.shape
+    n_states = latents.family.n_states
     if n_states**2 > MOST_STATE_PAIRS:
         return None
     start = latents.initial
@@ -250,12 +253,6 @@ def largest_ratio(
     return torch.minimum(bound, ratio.amax(-1))
 
 
-def _words(vocab: int, length: int) -> Int[Tensor, "C n"]:
-    """Every word of so many tokens, in order."""
-    places = vocab ** torch.arange(length - 1, -1, -1)
-    return torch.arange(vocab**length)[:, None] // places % vocab
-
-
 def synchronising(latents: UnifilarLatents) -> int | None:
     """How many tokens tell the state whatever it was; None where none few enough do."""
     reached = torch.arange(latents.family.n_states)[:, None]  # state after each word, from each
@@ -269,10 +266,19 @@ def synchronising(latents: UnifilarLatents) -> int | None:
         reached = latents.next_state[reached].flatten(1)
 
 
-def suffixes_of_unifilar(
+@singledispatch
+def suffixes_of(
+    latents: object, read: tuple[int, ...], length: int, utility: Utility, horizon: int
+) -> Suffixes | None:
+    """The suffixes of prompts behind tokens that were read; None where latents offer no bounds."""
+    return None
+
+
+@suffixes_of.register
+def _of_unifilar(
     latents: UnifilarLatents, read: tuple[int, ...], length: int, utility: Utility, horizon: int
 ) -> Suffixes | None:
-    """Suffixes of prompts behind tokens that were read; None where tokens do not tell the state."""
+    """None where tokens do not tell the state."""
     memory = synchronising(latents)
     if memory is None:
         return None
@@ -281,10 +287,11 @@ def suffixes_of_unifilar(
     return KnownStates(latents, memory, state, utility, horizon) if memory < length else None
 
 
-def suffixes_of_machines(
+@suffixes_of.register
+def _of_machines(
     latents: StateLatents, read: tuple[int, ...], length: int, utility: Utility, horizon: int
 ) -> Suffixes | None:
-    """Suffixes of prompts behind tokens that were read, with a memory as long as can be held."""
+    """With a memory as long as can be held."""
     vocab, memory = latents.family.vocab_size, max(utility.order, 1)
     size = latents.initial.numel()
     while vocab ** (memory + 1) <= MOST_CONTEXTS and vocab ** (memory + 2) * size <= 2**24:

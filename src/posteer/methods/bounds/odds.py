@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posteer.core import Float, Int
+from posteer.core import Float
 from posteer.families.finite_state.suffixes import Nodes, Suffixes
 
 MOST_NUMBERS = 2**25
@@ -23,9 +23,7 @@ class Odds:
     alone; else each step is the worst that its context leaves open.
     """
 
-    def __init__(
-        self, suffixes: Suffixes, log_weights: Float[Tensor, "J"], length: int
-    ) -> None:
+    def __init__(self, suffixes: Suffixes, log_weights: Float[Tensor, "J"], length: int) -> None:
         self.suffixes = suffixes
         n_contexts, n_latents = suffixes.log_start.shape
         vocab, steps = suffixes.vocab_size, length - suffixes.memory
@@ -44,10 +42,10 @@ class Odds:
         self.mixed: list[tuple[Tensor, list[Tensor]]] = []
         moves = suffixes.high > -torch.inf
         for _ in range(steps):
-            arrived = (self.possible[-1][:, None] & moves).view(vocab, -1, n_latents)
-            self.possible.append(arrived.any(0).view(n_contexts, n_latents))
+            arrived = (self.possible[-1][:, None] & moves).reshape(vocab, -1, n_latents)
+            self.possible.append(arrived.any(0).reshape(n_contexts, n_latents))
             if table is not None and self.kept is not None:
-                further = _sum(table[:, None], step).view(vocab, -1, n_latents, n_latents)
+                further = _sum(table[:, None], step).reshape(vocab, -1, n_latents, n_latents)
                 table = further.amax(0).masked_fill(same, 0.0)
                 self.kept.append(self._all_together(table))
 
@@ -66,8 +64,8 @@ class Odds:
         step = _against(suffixes.high, suffixes.low, shares)
         kept = [table]
         for _ in range(self._steps):
-            further = _sum(table[:, None], step).view(suffixes.vocab_size, -1, n_latents)
-            table = further.amax(0).view(n_contexts, n_latents)
+            further = _sum(table[:, None], step).reshape(suffixes.vocab_size, -1, n_latents)
+            table = further.amax(0).reshape(n_contexts, n_latents)
             kept.append(table)
         self.mixed.append((shares, kept))
 
@@ -120,9 +118,7 @@ class Odds:
         lower = (-odds).clamp(max=LARGEST_LOG).exp().transpose(1, 2)
         lower = torch.minimum(lower, upper)
         # with latent j's weight as the unit, the others lie between lower[:, j] and upper[:, j]
-        total = torch.einsum("kij,ki->kj", upper, gains) + torch.einsum(
-            "kij,ki->kj", lower, losses
-        )
+        total = torch.einsum("kij,ki->kj", upper, gains) + torch.einsum("kij,ki->kj", lower, losses)
         total = total.masked_fill(~possible, torch.inf)
         return some & (total > 0).all(-1)
 
@@ -139,8 +135,8 @@ def _outweighed(
     """Whether gains may exceed losses, these being at least what the shares make of them; true
     where not all that have a share lose."""
     held = shares > 0
-    loses = (value[:, held] < 0).all(-1)
-    losses = torch.where(held & (value < 0), -value, 1.0).log()
+    loses = ((value[:, held] < 0) & (value[:, held] > -torch.inf)).all(-1)
+    losses = torch.where(held & (value < 0), -value, 1.0).clamp(max=1e300).log()
     least = (torch.where(held, shares * (losses - shares.clamp(min=1e-300).log()), 0.0)).sum(-1)
     gains = torch.where(value > 0, value, 0.0).log() + table - least[:, None]
     return ~loses | (gains.logsumexp(-1) > 0)
@@ -164,5 +160,3 @@ def whole_values(
     under = (chance * weights).sum(-1)
     value = (gain * weights).sum(-1) / under
     return torch.where(under > 0, value, -torch.inf)
-
-

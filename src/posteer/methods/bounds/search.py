@@ -1,7 +1,8 @@
 """Best first: the node with the largest bound is split, until nothing open can be better.
 
-A node is the end of a prompt; it is split by the token before it. Every prompt that is not yet ruled
-out ends in an open node, so the largest bound among those is one for all prompts, at any time.
+A node is the end of a prompt; it is split by the token before it. Every prompt that is not yet
+ruled out ends in an open node, so the largest bound among those is one for all prompts, at any
+time.
 """
 
 from __future__ import annotations
@@ -56,9 +57,7 @@ class _Open:
     bound: Float[Tensor, "K"]
 
     def select(self, rows: Tensor) -> _Open:
-        return _Open(
-            self.nodes.select(rows), self.tokens[rows], self.depth[rows], self.bound[rows]
-        )
+        return _Open(self.nodes.select(rows), self.tokens[rows], self.depth[rows], self.bound[rows])
 
     def joined(self, others: list[_Open]) -> _Open:
         every = [self, *others]

@@ -60,7 +60,7 @@ class PromptSearchSettings:
 
     def __post_init__(self) -> None:
         within(self.keep, "keep", 1, MOST_OF_ANY)
-        within(self.limit, "limit", 0, MOST_OF_ANY)
+        within(self.limit, "limit", 0, 1000 * MOST_OF_ANY)
         within(self.width, "width", 1, MOST_OF_ANY)
         within(self.restarts, "restarts", 1, MOST_OF_ANY)
         within(self.max_rounds, "rounds", 1, MOST_OF_ANY)

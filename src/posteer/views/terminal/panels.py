@@ -38,6 +38,7 @@ from posteer.views.sentences import (
     choice_text,
     doubt_text,
     estimator_text,
+    proof_text,
     verified_text,
 )
 
@@ -133,6 +134,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row("verified", verified_text(answer.verified))
     if answer.certificate is not None:
         rows.add_row("certificate", certificate_text(answer.certificate))
+    elif answer.proof is not None:
+        rows.add_row("proof", proof_text(answer.proof, answer.stop_reason))
     other = doubt_text(found.judged.warnings, Doubt.BANK_MISMATCH_ALLOWED)
     if other:
         rows.add_row("bank", Text(other, style="red"))

@@ -78,7 +78,7 @@ WHOLE = ["0", "-1", "1", "2.5", "6.7", "0.5", "1e3", "six", "", " ", "0x10", "\u
 TEXTS = ["", " ", "\0", "\n", "'", "%s", "🙂", "\udcff", "-", "--", "x" * 5000, DEEP, "../..", "[]"]
 MODELS = {
     "good": ["exact:urn", "exact:beta-bernoulli", "exact:coins(0.2,0.7)", "models.py:half",
-             "exact:markov(vocab=3,order=1)", "exact:coins(1.0)"],
+             "exact:markov(vocab=3,order=1)", "exact:coins(1.0)", "exact:context-tree(depth=1)"],
     "bad": ["", "unr", "exact:", "exact:makrov", "exact:markov(2,1)", "exact:markov(vocba=2)",
             "exact:markov(vocab=1)", "exact:markov(vocab=2.5)", "exact:markov(order=-1)",
             "exact:markov(vocab=100000,order=3)", "exact:markov(concentration=1e308)",
@@ -87,6 +87,8 @@ MODELS = {
             f"exact:markov(vocab={DIGITS})", f"exact:mixture({DEEP})", "exact:coins()",
             "exact:coins(2)", "exact:coins(0.5,weights=[1,2])", "exact:mixture([0.5,0.6])",
             "exact:mixture([0.5,0.5],[[0.5,0.5]])", "exact:coins(" + "0.5," * 200_000 + "0.5)",
+            "exact:context-tree(depth=99)", "exact:context-tree(split=2)",
+            f"exact:context-tree(vocab={DIGITS})", "exact:context-tree(vocab=1)",
             "exact:dirichlet-mixture([[1e-320,1]])", "exact:dirichlet-mixture(5)", "junk", "model",
             ".", "models.py:", ":", "models.py:absent", "absent.py:f", "models.py:text",
             "models.py:real", "models.py:many", "models.py:exits", "models.py:wrong",

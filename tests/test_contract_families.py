@@ -24,6 +24,7 @@ EXAMPLES = {
     "mess3": "mess3(x=0.15,a=0.6)",
     "rrxor": "rrxor",
     "sticky": "sticky(states=3,vocab=2,stay=0.8,sharp=0.9)",
+    "context-tree": "context-tree(vocab=3,depth=2,split=0.4,concentration=0.7)",
     "dirichlet-mixture": "dirichlet-mixture([[[1,2],[3,1]],[[5,1],[1,1]]],weights=[0.4,0.6])",
 }
 OF_SEVERAL_ORDERS = "mixture([0.3,0.7],[[0.2,0.8],[0.5,0.5]],weights=[0.4,0.6])"

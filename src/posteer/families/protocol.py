@@ -116,6 +116,14 @@ class Prior(Protocol):
 
 
 @runtime_checkable
+class SizedPrior(Protocol):
+    """A prior whose beliefs are no tables of contexts by tokens."""
+
+    def width(self, n_tokens: int) -> int:
+        """Numbers that the belief of one history of so many tokens takes."""
+
+
+@runtime_checkable
 class FinitePrior(Prior, Protocol):
     """A prior of finitely many latents: all of them are known, with their weights."""
 

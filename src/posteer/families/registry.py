@@ -22,6 +22,7 @@ PRIORS: Registry[Callable[[Spec], Prior]] = Registry(
         "mess3": "posteer.families.atoms.named:mess3",
         "rrxor": "posteer.families.atoms.named:rrxor",
         "sticky": "posteer.families.atoms.named:sticky",
+        "context-tree": "posteer.families.context_trees.prior:from_spec",
         "coins": "posteer.families.markov.mixtures:coins",
         "mixture": "posteer.families.markov.mixtures:from_spec",
         "dirichlet-mixture": "posteer.families.markov.fit.dirichlet_mixture:from_spec",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posteer.core import Bool, Float, InputError, Int
 from posteer.core.limits import NUMBERS_IN_PASSING
-from posteer.families.protocol import Prior
+from posteer.families.protocol import Prior, SizedPrior
 from posteer.families.registry import fingerprint, open_process
 from posteer.models.protocol import Can, Model
 
@@ -44,7 +44,10 @@ class ExactModel(Model):
         return True
 
     def batch_limit(self, n_tokens: int) -> int:
-        return max(1, NUMBERS_IN_PASSING // self.vocab_size ** (self.order + 1))
+        prior: object = self.prior
+        table = self.vocab_size ** (self.order + 1)
+        width = prior.width(n_tokens) if isinstance(prior, SizedPrior) else table
+        return max(1, NUMBERS_IN_PASSING // width)
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         return self.prior.start(batch)

@@ -97,6 +97,10 @@ class AtomPrior:
     def as_atoms(self) -> AtomPrior:
         return self
 
+    def width(self, n_tokens: int) -> int:
+        """Numbers that the belief of one history takes."""
+        return self.atoms.width
+
     def sample(self, n: int, stream: np.random.Generator) -> Latents:
         """Draws with repeats, for whoever wants samples of what is known whole."""
         weights = self.log_weights.softmax(0).numpy()

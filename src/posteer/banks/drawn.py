@@ -20,6 +20,7 @@ from torch import Tensor
 
 from posteer.banks.probes import Probe
 from posteer.core import Float, InputError, Int, require
+from posteer.core.device import undisturbed
 from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
 from posteer.core.reading import read_json
@@ -203,6 +204,7 @@ def _digest(tensors: dict[str, Tensor], facts: str) -> str:
     return digest.hexdigest()
 
 
+@undisturbed()
 def load_bank(path: str | Path | Any) -> LatentBank:
     """A bank from its file, verified; one that was cut short, altered or is none is refused.
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, Progress, require
+from posteer.core.device import undisturbed
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
     ENUMERABLE_LEAVES,
@@ -74,6 +75,7 @@ class PromptLandscape:
         return 1 + sum(self.sizes[row] for row in better)
 
 
+@undisturbed()
 def landscape(
     model: Model | Any,
     goal: Goal | Any,

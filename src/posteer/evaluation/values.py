@@ -17,6 +17,7 @@ from torch import Tensor
 
 from posteer.banks.drawn import LatentBank, open_bank, sound_latents
 from posteer.core import Float, InputError, Int, require
+from posteer.core.device import undisturbed
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
     MONTE_CARLO_ROLLOUTS,
@@ -52,6 +53,7 @@ class Evaluation:
     exact: bool
 
 
+@undisturbed()
 def expected_utility(
     model: Model | Any,
     goal: Goal | Any,
@@ -207,6 +209,7 @@ def _require_possible(model: Model, prompts: Int[Tensor, "B m"]) -> None:
         raise InputError(f"the prompt {tokens} is impossible under {model.name}: no prediction")
 
 
+@undisturbed()
 def estimate_from_bank(
     bank: LatentBank | Latents | Any,
     goal: Goal | Any,

@@ -23,7 +23,7 @@ from posteer.core.limits import (
     TIE,
 )
 from posteer.core.spec import within
-from posteer.evaluation.values import require_numbers
+from posteer.evaluation.values import require_best
 from posteer.families.protocol import CountedPrior
 from posteer.goals.objectives import Objective, objective_of
 from posteer.goals.utilities import Goal, open_goal
@@ -64,8 +64,6 @@ class PromptLandscape:
     def tie(self) -> float:
         """What is no difference: little beside the spread of all prompts, or mere rounding."""
         finite = self.values[self.values.isfinite()]
-        if len(finite) == 0:
-            return 0.0
         spread, largest = finite.max() - finite.min(), finite.abs().max()
         return max(TIE * float(spread), self.rounding * float(largest))
 
@@ -148,7 +146,7 @@ def landscapes(
     found: list[PromptLandscape | None] = []
     for objective in objectives:
         value = objective.of_laws(every, model.last_contexts(objective.order, prompts))
-        require_numbers(objective, value)
+        require_best(objective, value)
         best = prompts[int(value.argmax())]
         found.append(PromptLandscape(value, [1] * len(prompts), best, _rounding(model)))
     return found
@@ -205,5 +203,5 @@ def _landscape_of_classes(
         values.append(objective.of_laws(law, classes.contexts(rows, objective.order)))
         _report(progress, values, len(classes))
     value = torch.cat(values)
-    require_numbers(objective, value)
+    require_best(objective, value)
     return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))

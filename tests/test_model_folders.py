@@ -230,7 +230,7 @@ def test_no_other_door_minds_them_either(door, around, banked):
         assert DOORS[door](banked) == EXPECTED_AT[door]
 
 
-def swept(folder, threads):
+def swept(folder, threads, workers=1):
     config = config_from(
         {
             "name": "threads",
@@ -245,7 +245,7 @@ def swept(folder, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        run_sweep(config, folder, device="cpu", batch_size=2)
+        run_sweep(config, folder, device="cpu", batch_size=2, workers=workers)
     finally:
         torch.set_num_threads(before)
     store = RunStore(folder)
@@ -260,3 +260,13 @@ def test_a_sweep_is_the_same_on_the_same_threads_and_nearly_on_others(tmp_path):
     assert one == again and len(one) == 4
     for (_, value), (_, other) in zip(one, two, strict=True):
         assert abs(value - other) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_sweep_is_nearly_the_same_with_other_workers(tmp_path):
+    """They share the cores: J to rounding, and so the prompts but for ties."""
+    alone, beside = (swept(tmp_path / str(n), 1, workers=n) for n in (1, 2))
+    assert len(alone) == len(beside) == 4
+    for (prompt, value), (other, near) in zip(alone, beside, strict=True):
+        assert abs(value - near) < 1e-6
+        assert prompt == other

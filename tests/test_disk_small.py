@@ -202,3 +202,26 @@ def _interrupt_after(tokens):
             raise KeyboardInterrupt
 
     return progress
+
+
+ORIGINS = {
+    "source": 3, "model": None, "fingerprint": ["0"], "process": 5, "seed": "0", "seed ": True,
+    "rollout_length": "12", "rollout_length ": -1, "context": "01", "context ": [2],
+    "context  ": [0.5], "tokens": 1.5, "tokens ": None, "tokens  ": -3, "seconds": "1",
+    "seconds ": -1.0, "device": {}, "created": 0, "version": [], "more": "x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORIGINS)
+def test_an_origin_of_something_else_is_refused_by_its_field(name, tmp_path):
+    field = name.strip()
+    path = tmp_path / "bank.safetensors"
+    sample("exact:urn", **DRAW).save(path)
+    tensors, facts = unpack(path)
+    assert load_bank(path).origin.seed == 0
+    path.write_bytes(pack(tensors, {**facts, "origin": {**facts["origin"], field: ORIGINS[name]}}))
+    with pytest.raises(InputError, match=rf"bank\.safetensors: its origin has {field}"):
+        load_bank(path)
+    path.write_bytes(pack(tensors, {**facts, "unvisited": 5}))
+    with pytest.raises(InputError, match="unvisited 5"):
+        load_bank(path)

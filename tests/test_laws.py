@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,12 @@ from posteer.core.errors import InputError
 from posteer.evaluation import estimate_from_bank, expected_utility, landscape
 from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.family import MarkovFamily, MarkovLatents
+from posteer.methods.answers import StopReason
 from posteer.models import FunctionModel, Metered, Model, open_model
+from posteer.models.transformer.model import TransformerModel
 from posteer.sweeps.configuration import config_from
 from posteer.sweeps.execution import run_sweep
+from posteer.sweeps.results import read_histories, read_sweep
 from posteer.sweeps.store import RunStore
 from posteer.tokens.contexts import ContextSpace
 
@@ -90,6 +94,48 @@ DOORS = {
 def test_a_network_of_no_numbers_is_refused_at_every_door(door):
     with pytest.raises(InputError, match="not a number"):
         DOORS[door](sick())
+
+
+class Sickening(TransformerModel):
+    """Its weights are no numbers in the passes that gradients are taken of, and only there."""
+
+    def continuation_log_probs_of_rows(self, rows, horizon):
+        with ill(self.network):
+            return super().continuation_log_probs_of_rows(rows, horizon)
+
+    def continuation_log_probs_of_embeddings(self, embedded, horizon):
+        with ill(self.network):
+            return super().continuation_log_probs_of_embeddings(embedded, horizon)
+
+
+@contextmanager
+def ill(network):
+    network.head.bias.data[0] = NAN
+    yield
+    network.head.bias.data[0] = 0.0
+
+
+@pytest.mark.parametrize("method", ["gcg", "simplex-pt", "real-pt", "soft-pt"])
+def test_laws_that_gradients_are_taken_of_are_looked_at(method):
+    model = Sickening(small(vocab=2).network, "sickening")
+    with pytest.raises(InputError, match="not a number"):
+        posteer.elicit(model, "dyck", length=3, method=method, device="cpu")
+
+
+class Precipice(TransformerModel):
+    """The laws of a network whose slope in an embedding is no number."""
+
+    def continuation_log_probs_of_embeddings(self, embedded, horizon):
+        laws = super().continuation_log_probs_of_embeddings(embedded, horizon)
+        return laws + 0.0 * (embedded - embedded.detach()).abs().sqrt().sum()
+
+
+def test_a_prefix_whose_slope_is_no_number_has_diverged():
+    model = Precipice(small(vocab=2).network, "precipice")
+    found = posteer.elicit(model, "dyck", length=3, method="soft-pt", device="cpu")
+    assert found.answer.stop_reason is StopReason.DIVERGED
+    assert len(found.answer.history) == 2  # one step, and the judgement of what it began with
+    assert math.isfinite(found.expected_utility)
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -196,6 +242,32 @@ class Odd:
 def test_a_goal_that_is_no_number_fails_the_run(value, horizon):
     with pytest.raises(InputError, match=r"odd is (nan|-?inf): expected a finite number"):
         posteer.evaluate("exact:urn", Odd(value), "000", horizon=horizon)
+
+
+RIGID = "exact:mixture([[0,1],[0.5,0.5]],[[0.5,0.5],[1,0]])"
+"""Either a 0 or a 1 is never repeated: after 11 nor is 0, and half of what sym-0.5 does is not."""
+
+
+def test_a_forward_cross_entropy_of_minus_infinity_is_no_value_but_a_last_place():
+    goal = {"model": RIGID, "utility": "forward-xent(sym-0.5)", "horizon": 2}
+    with pytest.raises(InputError, match=r"is -inf \(the target does what the model"):
+        posteer.evaluate(**goal, prompt="0110")
+    undecided = posteer.evaluate(**goal, prompt="0101")  # twice as likely under the first kernel
+    assert undecided.expected_utility == pytest.approx((math.log(1 / 2) + 3 * math.log(1 / 6)) / 4)
+    assert undecided.rank == 1 and undecided.n_prompts == 14  # 0011 and 1100 cannot be
+    with pytest.raises(InputError, match="expected a finite number"):
+        landscape("exact:coins(0.0,1.0)", "forward-xent(tau-0.3)", 3, 2)
+
+
+def test_a_sweep_fails_runs_of_minus_infinity_and_ends(tmp_path):
+    goal = {"utilities": "forward-xent(sym-0.5)", "horizons": 2, "lengths": 4, "seeds": 1}
+    named = {"models": [RIGID, "exact:coins(0.0,1.0)"], "methods": "beam", "name": "rigid"}
+    ended = run_sweep(config_from({**named, **goal}, "test"), tmp_path / "out", device="cpu")
+    assert ended.finished and ended.statuses == {"done": 1, "failed": 1}
+    rows = read_sweep(tmp_path / "out").rows
+    assert {row["model"]: row["rank"] for row in rows} == {RIGID: 1, "exact:coins(0.0,1.0)": None}
+    histories = read_histories(tmp_path / "out")
+    assert min(value for one in histories.values() for value in one.get("value", [0])) == -math.inf
 
 
 SICK = """

@@ -1,13 +1,17 @@
 """Model folders of others, and torch's own settings: neither decides what a model is."""
 
 import json
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 from networks import small, tokens_of
 
 import posteer
+from posteer.banks.checks.report import CheckSettings
 from posteer.core.errors import InputError
 from posteer.core.files import write_folder_atomically
 from posteer.models.transformer import checkpoint
@@ -16,6 +20,8 @@ from posteer.models.transformer.network import Architecture, Transformer
 from posteer.sweeps.configuration import config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.store import RunStore
+from posteer.training.loop import Trainer
+from posteer.training.plan import preset
 
 FACTS = {"process": "markov(vocab=3,order=1)"}
 
@@ -148,7 +154,83 @@ def test_gradients_are_taken_in_any_mode(run, mode):
         assert not torch.is_grad_enabled()
 
 
-def swept(folder, threads):
+@contextmanager
+def nowhere():
+    """As `torch.set_default_device` leaves it: tensors that do not say where are on no device."""
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+SURROUNDINGS = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "default device": nowhere,
+    "a device around": lambda: torch.device("meta"),
+}
+
+
+@pytest.fixture(params=SURROUNDINGS)
+def around(request):
+    return SURROUNDINGS[request.param]
+
+
+def test_neither_autocast_nor_a_default_device_changes_anything(run, around):
+    method, expected = run
+    with around():
+        assert answer(method) == expected
+
+
+def drawn(model, **more):
+    return posteer.sample(model, rollouts=10, length=12, device="cpu", **more)
+
+
+def trained(_folder):
+    plan = replace(preset("tiny"), steps=2, batch=2, length=6, warmup=1)
+    with TemporaryDirectory() as folder:
+        Trainer(plan, Path(folder) / "run").run()
+        return load_model(Path(folder) / "run" / "model").fingerprint
+
+
+EFFORT = CheckSettings(effort=0.001, length=16, future=8)
+DOORS = {
+    "evaluate": lambda _: posteer.evaluate("urn", "dyck", "0101", device="cpu").judged,
+    "expected_utility": lambda _: posteer.expected_utility(
+        "urn", "forward-xent(tau-0.2)", "0110", 2
+    ).expected_utility.tolist(),
+    "landscape": lambda _: posteer.landscape("urn", "dyck", 3, 2).optimum,
+    "estimate": lambda folder: posteer.estimate_from_bank(
+        folder / "bank", "dyck", "0101", 4
+    ).tolist(),
+    "sample": lambda _: drawn("urn").kernels.tolist(),
+    "sample from Bayes": lambda _: drawn("exact:markov(vocab=3)", context="01").kernels.tolist(),
+    "check": lambda folder: posteer.check_filter("exact:urn", folder / "bank", EFFORT).to_json(),
+    "load": lambda _: posteer.load("urn").fingerprint,
+    "open_model": lambda _: posteer.open_model("exact:urn").fingerprint,
+    "train": trained,
+}
+
+
+@pytest.fixture(scope="module")
+def banked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("banked")
+    drawn("exact:urn", out=folder / "bank")
+    return folder
+
+
+EXPECTED_AT = {}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_no_other_door_minds_them_either(door, around, banked):
+    if door not in EXPECTED_AT:
+        EXPECTED_AT[door] = DOORS[door](banked)
+    with around():
+        assert DOORS[door](banked) == EXPECTED_AT[door]
+
+
+def swept(folder, threads, workers=1):
     config = config_from(
         {
             "name": "threads",
@@ -163,7 +245,7 @@ def swept(folder, threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        run_sweep(config, folder, device="cpu", batch_size=2)
+        run_sweep(config, folder, device="cpu", batch_size=2, workers=workers)
     finally:
         torch.set_num_threads(before)
     store = RunStore(folder)
@@ -178,3 +260,13 @@ def test_a_sweep_is_the_same_on_the_same_threads_and_nearly_on_others(tmp_path):
     assert one == again and len(one) == 4
     for (_, value), (_, other) in zip(one, two, strict=True):
         assert abs(value - other) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_sweep_is_nearly_the_same_with_other_workers(tmp_path):
+    """They share the cores: J to rounding, and so the prompts but for ties."""
+    alone, beside = (swept(tmp_path / str(n), 1, workers=n) for n in (1, 2))
+    assert len(alone) == len(beside) == 4
+    for (prompt, value), (other, near) in zip(alone, beside, strict=True):
+        assert abs(value - near) < 1e-6
+        assert prompt == other

@@ -209,14 +209,14 @@ def test_impossible_prompts_attract_no_search():
         assert found.expected_utility == 0.0
 
 
-def test_a_value_of_minus_infinity_is_still_a_value():
+def test_where_all_values_are_minus_infinity_no_search_has_an_answer():
     def heads(tokens):
         return torch.tensor([[1.0, 0.0]]).double().expand(len(tokens), 2)
 
     model = FunctionModel(heads, vocab_size=2, order=0)
-    found = elicit(model, "forward-xent(tau-0.3)", length=4, method="coordinate")
-    assert len(found.prompt) == 4
-    assert found.expected_utility == -math.inf
+    for method in ("coordinate", "beam", "random(prompts=4)", "exhaustive"):
+        with pytest.raises(InputError, match="expected a finite number"):
+            elicit(model, "forward-xent(tau-0.3)", length=4, method=method)
 
 
 def test_beams_do_not_depend_on_their_batch():

@@ -186,7 +186,10 @@ def test_pipes_are_named_and_not_waited_for(store, capsys):
     assert len(told) == 3
     (store.folder / "sweep.json").unlink()
     os.mkfifo(store.folder / "sweep.json")
-    assert "not a plain file" in refused(capsys, "sweep", "status", "--out", store.folder)
+    said = refused(capsys, "sweep", "status", "--out", store.folder)
+    assert "not a plain file: the sweep's command, run again, makes it anew" in said
+    run_sweep(small(**TINY), store.folder, report=Report())
+    assert call(capsys, "sweep", "status", "--out", store.folder)[0] == 0
 
 
 # --- sweep.json ----------------------------------------------------------------------------------
@@ -208,8 +211,10 @@ def test_pipes_are_named_and_not_waited_for(store, capsys):
 def test_a_damaged_sweep_is_refused_by_readers_and_made_anew_by_its_command(store, capsys, content):
     whole = (store.folder / "sweep.json").read_bytes()
     (store.folder / "sweep.json").write_text(content)
-    assert "sweep.json is damaged" in refused(capsys, "sweep", "status", "--out", store.folder)
-    assert "sweep.json is damaged" in refused(capsys, "tables", store.folder)
+    for words in (["sweep", "status", "--out"], ["tables"]):
+        said = refused(capsys, *words, store.folder)
+        assert "sweep.json is damaged" in said
+        assert "the sweep's command, run again, makes it anew" in said
     told, solved = [], []
     report = Report(warn=told.append, finished=solved.extend)
     run_sweep(small(**TINY), store.folder, report=report)

@@ -85,9 +85,9 @@ def test_a_model_that_exits_fails_its_runs_and_no_others(tmp_path, monkeypatch):
     assert ended.statuses == {"done": 1, "failed": 1}
     assert "raised SystemExit" in next(iter(ended.errors))
     (tmp_path / "at_once.py").write_text(MODELS["exits"])
-    with pytest.raises(posteer.InputError, match=r"at_once.py:f raised SystemExit"):
-        run_sweep(config_from({**both, "models": "at_once.py:f"}, "x"), tmp_path / "no")
-    assert not (tmp_path / "no").exists()
+    ended = run_sweep(config_from({**both, "models": "at_once.py:f"}, "x"), tmp_path / "no")
+    assert ended.statuses == {"failed": 1}
+    assert "at_once.py:f raised SystemExit" in next(iter(ended.errors))
 
 
 def test_user_files_find_their_own_neighbours_and_nothing_is_written(tmp_path):
@@ -126,3 +126,16 @@ def test_a_function_that_a_file_may_name_may_be_given(tmp_path):
     (tmp_path / "mine.py").write_text("def predict(tokens): ...\n")
     with pytest.raises(posteer.InputError, match="did you mean predict"):
         open_model(f"{tmp_path}/mine.py:predct")
+
+
+def test_a_model_that_fails_at_its_first_call_fails_its_runs_and_no_others(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def f(tokens):\n    raise KeyError('no key')\nf.vocab_size, f.order = 2, 0\n"
+    )
+    models = [f"{tmp_path}/mine.py:f", "exact:urn"]
+    named = {"models": models, "utilities": "dyck", "methods": "coordinate", "name": "one bad"}
+    config = config_from({**named, "lengths": [3], "seeds": 2}, "test")
+    ended = run_sweep(config, tmp_path / "out", device="cpu")
+    assert ended.finished and ended.statuses == {"done": 2, "failed": 2}
+    (error,) = ended.errors
+    assert "mine.py:f raised KeyError" in error and len(ended.errors[error]) == 2

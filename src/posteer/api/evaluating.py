@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from posteer.api.judging import Judge
+from posteer.core.device import undisturbed
 from posteer.core.limits import MOST_HORIZON, MOST_SEED, MOST_TOKENS
 from posteer.core.progress import Progress
 from posteer.core.spec import within
@@ -17,6 +18,7 @@ from posteer.results import Judgement
 from posteer.tokens.prompts import parse_context, parse_prompt
 
 
+@undisturbed()
 def evaluate(
     model: Any,
     utility: Any,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ from torch import Tensor
 
 from posteer.banks.probes import Probe
 from posteer.core import Float, InputError, Int, require
+from posteer.core.device import undisturbed
 from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
 from posteer.core.reading import read_json
+from posteer.core.spec import shown
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
@@ -55,6 +59,31 @@ class Origin:
     device: str = "cpu"
     created: str = ""
     version: str = ""
+
+
+TEXTS = {"source", "model", "fingerprint", "device", "created", "version"}
+
+
+def _require_origin(facts: Mapping[str, Any], vocab_size: int) -> None:
+    """Refuse an origin whose fields are not what we write: whoever reads them takes them so."""
+    for name, value in facts.items():
+        match name:
+            case "process":
+                good = value is None or type(value) is str
+            case "seed":
+                good = type(value) is int
+            case "tokens" | "rollout_length":
+                good = type(value) is int and value >= 0
+                good = good or (name == "rollout_length" and value is None)
+            case "seconds":
+                good = type(value) is float and 0 <= value < math.inf
+            case "context":
+                good = isinstance(value, tuple | list) and all(
+                    type(token) is int and 0 <= token < vocab_size for token in value
+                )
+            case _:
+                good = name in TEXTS and type(value) is str
+        require(good, f"its origin has {name} {shown(value)}: not what is written there")
 
 
 class Bank:
@@ -207,6 +236,7 @@ def _digest(tensors: dict[str, Tensor], facts: str) -> str:
     return digest.hexdigest()
 
 
+@undisturbed()
 def load_bank(path: str | Path | Any) -> LatentBank:
     """A bank from its file, verified; one that was cut short, altered or is none is refused.
 
@@ -221,10 +251,14 @@ def load_bank(path: str | Path | Any) -> LatentBank:
         family = FAMILIES[facts.get("family", DEFAULT_FAMILY)](facts)
         require(isinstance(family, Fittable), f"{family.name} latents are not kept in files")
         assert isinstance(family, Fittable)
+        _require_origin(origin, family.vocab_size)
+        unvisited = facts["unvisited"]
+        named = type(unvisited) is str
+        require(named, f"unvisited {shown(unvisited)}: expected the name of a treatment")
         held = LatentBank(
             family.latents_of(tensors),
             Origin(**origin | {"context": tuple(origin["context"])}),
-            facts["unvisited"],
+            unvisited,
             tensors.get("counts"),
             {
                 int(name.removeprefix("counts_at_")): counts
@@ -262,6 +296,7 @@ def sound_bank(bank: LatentBank) -> LatentBank:
     """The bank, refused where its latents are no laws or its parts do not belong together."""
     size, vocab = len(bank), bank.latents.family.vocab_size
     require(size >= 2, f"{size} latents, expected at least 2")
+    _require_origin(asdict(bank.origin), vocab)
     for name, counts in bank.statistics().items():
         _require_whole(counts, name)
         require(len(counts) == size, f"{name} of {len(counts)} rollouts for {size} latents")

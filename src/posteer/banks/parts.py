@@ -106,6 +106,7 @@ class Parts:
             path.unlink()  # cut short by a crash of the machine: drawn again
             return
         known = all(type(facts.get(name)) is kind for name, kind in KEYS.items())
+        known = known and type(facts.get("rollout_length", 0)) is int and facts["first"] >= 0
         require(known, f"{path} is no part of a draw: move it away, or choose another --out")
         require(
             facts["key"] == self.key,

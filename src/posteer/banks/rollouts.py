@@ -33,7 +33,7 @@ from posteer.banks.plans import (
 )
 from posteer.banks.probes import Probing, require_laws
 from posteer.core import Float, InputError, Progress, require
-from posteer.core.device import free_cached, is_out_of_memory
+from posteer.core.device import free_cached, is_out_of_memory, undisturbed
 from posteer.core.errors import Interrupted
 from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.families.protocol import Fittable
@@ -48,6 +48,7 @@ GoOn = Callable[[int], bool]
 """Whether a rollout goes on past so many tokens."""
 
 
+@undisturbed()
 def draw_bank(
     model: Metered,
     plan: DrawPlan,

@@ -13,6 +13,7 @@ from posteer.banks.plans import DrawPlan
 from posteer.banks.rollouts import draw_bank
 from posteer.banks.shipped import shipped_bank
 from posteer.core import Progress, require
+from posteer.core.device import undisturbed
 from posteer.core.files import path_of
 from posteer.core.limits import MOST_LATENTS, MOST_SEED, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.spec import shown, within
@@ -25,6 +26,7 @@ from posteer.tokens.prompts import parse_context
 UNVISITED = DrawPlan().unvisited
 
 
+@undisturbed()
 def sample(
     model: str | Model | Any,
     *,

@@ -1,10 +1,10 @@
-"""Where tensors live, and running out of memory there, told apart from other failures."""
+"""Where tensors live, in which modes torch computes, and running out of memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -39,7 +39,23 @@ def free_cached() -> None:
 
 
 @contextmanager
+def undisturbed() -> Iterator[None]:
+    """Neither a default device nor an autocast of the caller's reaches what is computed inside.
+
+    Every door is decorated with it. The default type is not changed, as it is one for all threads:
+    tensors say of which type they are.
+    """
+    with ExitStack() as inside:
+        if torch.get_default_device().type != "cpu":  # a mode that slows every call down
+            inside.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                inside.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextmanager
 def differentiable() -> Iterator[None]:
-    """Gradients can be taken inside, whatever mode the caller has put torch into."""
-    with torch.inference_mode(False), torch.enable_grad():
+    """Undisturbed, and gradients can be taken, whatever mode the caller has put torch into."""
+    with undisturbed(), torch.inference_mode(False), torch.enable_grad():
         yield

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, Progress, require
+from posteer.core.device import undisturbed
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
     ENUMERABLE_LEAVES,
@@ -22,7 +23,7 @@ from posteer.core.limits import (
     TIE,
 )
 from posteer.core.spec import within
-from posteer.evaluation.values import require_numbers
+from posteer.evaluation.values import require_best
 from posteer.families.protocol import CountedPrior
 from posteer.goals.objectives import Objective, objective_of
 from posteer.goals.utilities import Goal, open_goal
@@ -63,8 +64,6 @@ class PromptLandscape:
     def tie(self) -> float:
         """What is no difference: little beside the spread of all prompts, or mere rounding."""
         finite = self.values[self.values.isfinite()]
-        if len(finite) == 0:
-            return 0.0
         spread, largest = finite.max() - finite.min(), finite.abs().max()
         return max(TIE * float(spread), self.rounding * float(largest))
 
@@ -74,6 +73,7 @@ class PromptLandscape:
         return 1 + sum(self.sizes[row] for row in better)
 
 
+@undisturbed()
 def landscape(
     model: Model | Any,
     goal: Goal | Any,
@@ -146,7 +146,7 @@ def landscapes(
     found: list[PromptLandscape | None] = []
     for objective in objectives:
         value = objective.of_laws(every, model.last_contexts(objective.order, prompts))
-        require_numbers(objective, value)
+        require_best(objective, value)
         best = prompts[int(value.argmax())]
         found.append(PromptLandscape(value, [1] * len(prompts), best, _rounding(model)))
     return found
@@ -203,5 +203,5 @@ def _landscape_of_classes(
         values.append(objective.of_laws(law, classes.contexts(rows, objective.order)))
         _report(progress, values, len(classes))
     value = torch.cat(values)
-    require_numbers(objective, value)
+    require_best(objective, value)
     return PromptLandscape(value, classes.sizes, classes.prompt(int(value.argmax())))

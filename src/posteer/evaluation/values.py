@@ -17,6 +17,7 @@ from torch import Tensor
 
 from posteer.banks.drawn import LatentBank, open_bank, sound_latents
 from posteer.core import Float, InputError, Int, require
+from posteer.core.device import undisturbed
 from posteer.core.limits import (
     ENUMERABLE_CONTINUATIONS,
     MONTE_CARLO_ROLLOUTS,
@@ -52,6 +53,7 @@ class Evaluation:
     exact: bool
 
 
+@undisturbed()
 def expected_utility(
     model: Model | Any,
     goal: Goal | Any,
@@ -145,14 +147,23 @@ def expected_utilities(
 
 
 def require_numbers(goal: Goal | Objective, values: Float[Tensor, "B"]) -> None:
-    """Refuse a goal that is no number on some prompt: nothing can be ranked by it.
+    """Refuse a goal that is not finite on some prompt: there is nothing to compare."""
+    good = values.isfinite()
+    if bool(good.all()):
+        return
+    found = float(values[~good][0])
+    why = ""
+    if isinstance(goal, ForwardCrossEntropy) and found == -torch.inf:
+        why = " (the target does what the model, so prompted, never will)"
+    raise InputError(f"{goal.name} is {found}{why}: expected a finite number")
 
-    A forward cross-entropy is minus infinity where the target does what the model never will.
-    """
-    lowest = -torch.inf if isinstance(goal, ForwardCrossEntropy) else torch.finfo(values.dtype).min
-    good = (values >= lowest) & (values < torch.inf)
-    if not bool(good.all()):
-        raise InputError(f"{goal.name} is {float(values[~good][0])}: expected a finite number")
+
+def require_best(goal: Goal | Objective, values: Float[Tensor, "K"]) -> None:
+    """The same of all prompts there are. Those on which a forward cross-entropy is minus infinity
+    are the worst of them and no prompt's own value: some other must be the best."""
+    if isinstance(goal, ForwardCrossEntropy) and float(values.max()) > -torch.inf:
+        values = values[values > -torch.inf]
+    require_numbers(goal, values)
 
 
 def _require_sense(
@@ -207,6 +218,7 @@ def _require_possible(model: Model, prompts: Int[Tensor, "B m"]) -> None:
         raise InputError(f"the prompt {tokens} is impossible under {model.name}: no prediction")
 
 
+@undisturbed()
 def estimate_from_bank(
     bank: LatentBank | Latents | Any,
     goal: Goal | Any,

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from posteer.core.device import undisturbed
 from posteer.core.registry import Registry
 from posteer.core.spec import Spec, parse_spec
 from posteer.families.protocol import Family, Prior
@@ -41,6 +42,7 @@ FAMILIES: Registry[Callable[[Mapping[str, Any]], Family]] = Registry(
 """Each makes a family of what the file of a bank says about it."""
 
 
+@undisturbed()
 def open_process(text: str | Any) -> Prior:
     """A prior by name: `urn`, `beta-bernoulli`, `markov(vocab=3,order=2)`, `coins(0.2,0.7)`.
 

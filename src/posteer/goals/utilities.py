@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from posteer.core import Spec, parse_spec, require
+from posteer.core.device import undisturbed
 from posteer.core.registry import Registry
 from posteer.goals.objectives import ForwardCrossEntropy
 from posteer.goals.protocol import Utility
@@ -38,6 +39,7 @@ class Over(Protocol):
     def order(self) -> int: ...
 
 
+@undisturbed()
 def open_goal(given: str | Goal | Callable[..., float] | Any, over: Over) -> Goal:
     """A goal by name, by `./file.py:function`, as an object, or as a plain function.
 

@@ -182,20 +182,17 @@ class Metered(Model):
     ) -> Float[Tensor, "B Y"]:
         """One pass forward and, as it is asked for gradients, one back."""
         self._charge_both_ways(rows, horizon)
-        return self.inner.continuation_log_probs_of_rows(rows, horizon)
+        return self._look_at(self.inner.continuation_log_probs_of_rows(rows, horizon), horizon)
 
     def continuation_log_probs_of_embeddings(
         self, embedded: Float[Tensor, "B m W"], horizon: int
     ) -> Float[Tensor, "B Y"]:
         self._charge_both_ways(embedded, horizon)
-        return self.inner.continuation_log_probs_of_embeddings(embedded, horizon)
+        laws = self.inner.continuation_log_probs_of_embeddings(embedded, horizon)
+        return self._look_at(laws, horizon)
 
     def _look_at(self, log_probs: Tensor, steps: int = 1) -> Tensor:
-        """At laws of so many tokens: at once, or later where that would wait for a device.
-
-        Of what gradients are asked for nothing is looked at: a prefix that is no prompt may lead to
-        no number, and methods say that it diverged.
-        """
+        """At laws of so many tokens: at once, or later where that would wait for a device."""
         worst, tolerance = departure(log_probs), steps * rounding_of(log_probs.dtype)
         if worst.device.type == "cpu":
             require_laws(float(worst), tolerance, self.name)

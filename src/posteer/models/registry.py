@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from posteer.core.device import pick_device
+from posteer.core.device import pick_device, undisturbed
 from posteer.core.registry import Registry
 from posteer.models.function import Adapted, function_model, is_function_model
 from posteer.models.protocol import Model
@@ -22,6 +22,7 @@ KINDS: Registry[Callable[[str, str], Model]] = Registry(
 """Each opens a text on a device. `exact:urn` is opened by the kind before its colon."""
 
 
+@undisturbed()
 def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
     """A model by name, or one that was given, with defaults for what it lacks.
 

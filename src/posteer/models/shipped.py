@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from posteer.core.device import pick_device
+from posteer.core.device import pick_device, undisturbed
 from posteer.core.errors import InputError, require
 from posteer.core.spec import meant, shown
 from posteer.families.registry import PRIORS
@@ -24,6 +24,7 @@ def shipped_models() -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(ZOO.glob("*/manifest.json"))}
 
 
+@undisturbed()
 def load(name: str | Any, device: Any = "auto") -> TransformerModel:
     """A shipped model by name, or one from a folder.
 

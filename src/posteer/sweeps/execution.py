@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from posteer.core.device import pick_device
+from posteer.core.device import pick_device, undisturbed
 from posteer.core.errors import InputError
 from posteer.core.spec import within
 from posteer.sweeps.configuration import SweepConfig, read_config
@@ -47,6 +47,7 @@ class Outcome:
         return {"runs": self.total, **counts, "left": left, "errors": self.errors}
 
 
+@undisturbed()
 def run_sweep(
     config: SweepConfig,
     out: Path,

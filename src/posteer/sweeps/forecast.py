@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posteer.core import InputError, Progress
+from posteer.core.device import undisturbed
 from posteer.methods.needs import require_needs
 from posteer.methods.protocol import Problem, Work, pose
 from posteer.methods.registry import open_method
@@ -37,6 +38,7 @@ class Forecast:
         return dict(vars(self))
 
 
+@undisturbed()
 def forecast(
     runs: Iterable[RunConfig], batch_size: int, device: str, progress: Progress | None = None
 ) -> list[Forecast]:

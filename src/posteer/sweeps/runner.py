@@ -16,6 +16,7 @@ from posteer.banks import draw_bank, load_bank
 from posteer.banks.probes import behaviour
 from posteer.banks.shipped import shipped_path
 from posteer.core import InputError, Progress, phase, timed
+from posteer.core.device import undisturbed
 from posteer.core.sealing import write_sealed
 from posteer.core.spec import within
 from posteer.methods.answers import StopReason
@@ -165,6 +166,7 @@ class Runner:
         return path
 
 
+@undisturbed()
 def run_here(folder: Path, config: SweepConfig, device: str, report: Report | None = None) -> None:
     """Solve, in this process and beside any others at work there, what a store lacks of a sweep."""
     expansion, store = expand(config), RunStore(folder)

@@ -14,7 +14,7 @@ from typing import Any
 from posteer.banks import DrawPlan, load_bank
 from posteer.banks.probes import behaviour, require_laws
 from posteer.banks.shipped import shipped_bank, shipped_path
-from posteer.core.errors import require
+from posteer.core.errors import InputError, require
 from posteer.core.files import sha256
 from posteer.families.protocol import Fittable
 from posteer.goals.utilities import open_goal
@@ -103,7 +103,7 @@ def expand(config: SweepConfig) -> Expansion:
         methods = {text: open_method(text) for text in grid.methods}
         for name in grid.models:
             model = open_model(name, "cpu")
-            known_by = behaviour(model)
+            known_by = _known_by(model)
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
             require(own is None or own.is_file(), f"{own}: there is no such bank")
@@ -130,6 +130,14 @@ def expand(config: SweepConfig) -> Expansion:
                                 )
                                 runs[run.name] = run
     return Expansion(list(runs.values()), files)
+
+
+def _known_by(model: Model) -> str:
+    """What it does; of one that fails when it is asked, what it is: its own runs will say so."""
+    try:
+        return behaviour(model)
+    except InputError:
+        return model.fingerprint
 
 
 def _source(utility: str, model: Model) -> str | None:

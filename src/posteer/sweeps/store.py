@@ -100,7 +100,10 @@ class RunStore:
         """An existing store, for reading; one of another format is refused."""
         require(folder.is_dir(), f"{folder}: there is no such folder")
         store = cls(folder)
-        store.manifest()
+        try:
+            store.manifest()
+        except DamagedSweepError as error:
+            raise InputError(f"{error}: the sweep's command, run again, makes it anew") from error
         return store
 
     @classmethod

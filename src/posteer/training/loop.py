@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posteer.core.device import differentiable
 from posteer.core.errors import InputError
 from posteer.core.randomness import torch_stream
 from posteer.families.registry import open_process
@@ -55,6 +56,7 @@ class Outcome:
 class Trainer:
     """One training run in a folder."""
 
+    @differentiable()
     def __init__(
         self,
         plan: TrainingPlan,
@@ -108,6 +110,7 @@ class Trainer:
 
     # --- the run --------------------------------------------------------------------------------
 
+    @differentiable()
     def run(
         self, *, max_minutes: float = math.inf, should_stop: Callable[[], bool] | None = None
     ) -> Outcome:

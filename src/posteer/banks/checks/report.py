@@ -20,6 +20,7 @@ from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.drawn import LatentBank, open_bank
 from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
+from posteer.core.device import undisturbed
 from posteer.models.meter import metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
@@ -108,6 +109,7 @@ class FilterReport:
         }
 
 
+@undisturbed()
 def check_filter(
     model: Model | Any,
     bank: LatentBank | Any,

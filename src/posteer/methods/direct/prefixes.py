@@ -67,10 +67,12 @@ class PrefixTuning:
         n = len(field.runs)
         best = torch.full((n,), -torch.inf, dtype=torch.float64)
         kept = self._nearest(prefix.detach(), embeddings)
+        diverged: set[int] = set()
         for step in range(1, self.steps + 1):
             # forward and back, and one prompt must be left for the judgement
-            active = [run for run in range(n) if field.runs[run].left >= 3 * field.price]
-            for run in set(range(n)) - set(active):
+            paid = [run for run in range(n) if field.runs[run].left >= 3 * field.price]
+            active = [run for run in paid if run not in diverged]
+            for run in set(range(n)) - set(paid) - diverged:
                 field.runs[run].stop_reason = StopReason.BUDGET
             if not active:
                 break
@@ -79,17 +81,21 @@ class PrefixTuning:
             now, uphill = field.slopes(
                 rows, hard, prefix.detach()[rows], lambda some: self._laws(field, some)
             )
-            slope = torch.zeros_like(prefix)
-            slope[rows] = -uphill
             better = now > best[rows]
             best[rows[better]] = now[better]
             kept[rows[better]] = hard[better]
+            steady = uphill.isfinite().flatten(1).all(1).cpu()
+            for run in rows[~steady].tolist():
+                field.runs[run].stop_reason = StopReason.DIVERGED
+                diverged.add(run)
+            slope = torch.zeros_like(prefix)
+            slope[rows[steady]] = -uphill[steady]
             optimiser.zero_grad()
             prefix.grad = slope
             before = prefix.detach().clone()
             optimiser.step()
             idle = torch.ones(n, dtype=torch.bool)
-            idle[rows] = False
+            idle[rows[steady]] = False
             with torch.no_grad():
                 prefix[idle] = before[idle]
             for run in active:

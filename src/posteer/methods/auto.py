@@ -41,7 +41,8 @@ class Auto:
 
     @property
     def needs(self) -> Needs:
-        return Needs(bank=True, candidates=True, device=True, verify=self.verify)
+        draw = draw_plan()
+        return Needs(draw=draw, bank=True, candidates=True, device=True, verify=self.verify)
 
     def forecast(self, problem: Problem, together: int) -> Work:
         return open_method(choose([problem]).method).forecast(problem, together)

@@ -14,13 +14,12 @@ from typing import Any
 from posteer.banks.atoms import AtomBank
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
 from posteer.banks.parts import checked_path
-from posteer.banks.plans import DrawPlan
+from posteer.banks.plans import DrawPlan, seconds_of
 from posteer.banks.probes import ChangedModelError, require_laws
 from posteer.banks.reweighed import effective_latents, weighed
-from posteer.banks.rollouts import draw_bank
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw_within, is_sized, least_of
-from posteer.core import InputError, Progress, integer, number, phase, require
+from posteer.banks.sizing import draw, is_sized, least_of
+from posteer.core import InputError, Progress, integer, phase, require
 from posteer.core.limits import SAMPLED_ROLLOUTS
 from posteer.evaluation import tokens_of_value
 from posteer.families.markov.means import has_exact_mean
@@ -176,18 +175,11 @@ def _drawn_now(plan: DrawPlan, problem: Problem, progress: Progress | None) -> L
     # rollouts read a context themselves
     meter = Metered(base, model.spending) if plan.context else model
     sized, before = is_sized(base, plan), model.queries.total
+    left = budget
+    if sized and budget is not None:
+        left = _left_for_bank(problem, plan, budget)
     with model.spending.within(budget):
-        if sized:
-            left = None if budget is None else _left_for_bank(problem, plan, budget)
-            bank = draw_within(meter, plan, out, tokens=left, progress=progress)
-        else:
-            price = plan.price(base)
-            require(
-                budget is None or price <= budget,
-                f"drawing a bank takes {price:,} model tokens and the budget is {budget or 0:,}: "
-                "use --bank, or fewer samples",
-            )
-            bank = draw_bank(meter, plan, out, progress=progress)
+        bank = draw(meter, plan, out, tokens=left, progress=progress)
     problem.drawn.bank, problem.drawn.tokens = bank, model.queries.total - before
     if sized:
         length = bank.origin.rollout_length
@@ -295,7 +287,7 @@ def draw_settings(analytic: bool) -> dict[str, Any]:
     return settings
 
 
-SIZES = {"n_samples": "samples", "rollout_length": "rollout-length"}
+SIZE_SETTINGS = {"n_samples": "samples", "rollout_length": "rollout-length"}
 """What the sizes of a plan are called among the settings."""
 
 
@@ -303,14 +295,14 @@ def draw_plan(given: dict[str, Any] | None = None) -> DrawPlan:
     """Those settings as a plan; sizes that are not among them are free."""
     whole = draw_settings(analytic=False) | (given or {})
     named: dict[str, Any] = {
-        size: integer(whole[text], text) for size, text in SIZES.items() if whole[text] is not None
+        size: integer(whole[text], text)
+        for size, text in SIZE_SETTINGS.items()
+        if whole[text] is not None
     }
-    seconds = number(whole["seconds"], "seconds")
-    require(seconds > 0, f"seconds {seconds:g}: expected more than 0")
     return DrawPlan(
         **named,
         seed=integer(whole["bank-seed"], "bank-seed"),
         unvisited=str(whole["unvisited"]),
-        free=tuple(size for size in SIZES if size not in named),
-        seconds=seconds,
+        free=tuple(size for size in SIZE_SETTINGS if size not in named),
+        seconds=seconds_of(whole["seconds"]),
     )

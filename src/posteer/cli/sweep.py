@@ -120,7 +120,7 @@ def plan(
     there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
     with console.delayed_progress() as progress:
         found = forecast(runs, size, place, progress)
-    finished = len(there & {one.name for one in runs})
+    finished = sum(one.name in there for one in runs) if there else 0
     unlike = differences(chosen, named("paper"))
     if as_json:
         print_json(

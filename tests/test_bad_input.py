@@ -309,6 +309,27 @@ def test_what_is_reported_early_and_takes_long_is_shown(monkeypatch):
         assert shown.wait(60)
 
 
+def test_a_log_is_told_of_work_that_reports_nothing(monkeypatch):
+    from posteer.views.terminal import panels
+
+    lines, told = [], threading.Event()
+
+    def heard(_console, line):
+        lines.append(line)
+        if line.startswith("thinking: 3 of at most 1,000, "):
+            told.set()
+
+    monkeypatch.setattr(panels.Console, "print", heard)
+    monkeypatch.setattr(panels.Console, "is_terminal", False)
+    monkeypatch.setattr(panels, "SECONDS_BETWEEN_LINES", 0.001)
+    with panels.delayed_progress() as report:
+        while not lines:
+            told.wait(0.001)
+        report("thinking", 3, 1000)
+        assert told.wait(60)
+    assert lines[0].startswith("at work, ")
+
+
 def test_within_names_the_range():
     assert within(np.int64(3), "n", 1, 5) == 3
     for wrong in (0, 6, 2.0, True, "3", None, torch.tensor([1, 2])):

@@ -211,7 +211,7 @@ def test_a_bank_that_is_not_drawn_cannot_be_saved(model, method, more, why, tmp_
     if more:
         more = {"bank": shipped_bank(posteer.load(model).fingerprint)}
     out = tmp_path / "bank.safetensors"
-    with pytest.raises(InputError, match=f"--save-bank: {why}"):
+    with pytest.raises(InputError, match=f"`save_bank`: {why}"):
         elicit(model, "dyck", length=4, method=method, save_bank=out, **more)
     assert not out.exists()
     with pytest.raises(InputError, match="there is no folder"):

@@ -106,11 +106,11 @@ class Parts:
             path.unlink()  # cut short by a crash of the machine: drawn again
             return
         known = all(type(facts.get(name)) is kind for name, kind in KEYS.items())
-        require(known, f"{path} is no part of a draw: move it away, or choose another --out")
+        require(known, f"{path} is no part of a draw: move it away, or choose another `out`")
         require(
             facts["key"] == self.key,
             f"{self.folder} holds an unfinished draw with other settings: remove it, or choose "
-            "another --out",
+            "another `out`",
         )
         first, count = facts["first"], facts["count"]
         overlaps = any(first < a + n and a < first + count for a, n in self.held)

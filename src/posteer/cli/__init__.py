@@ -30,7 +30,7 @@ from posteer.cli.options import (
     WholeOrNone,
     print_json,
 )
-from posteer.core.errors import InputError, Interrupted, require
+from posteer.core.errors import InputError, Interrupted, in_options, require
 from posteer.core.limits import DRAW_SECONDS
 
 app = App(
@@ -284,7 +284,7 @@ app.command(sweep.tables)
 
 def refuse(message: str) -> NoReturn:
     """One line that any terminal can show, exit 2."""
-    words = " ".join(message.split())[:2000]
+    words = " ".join(in_options(message).split())[:2000]
     print(
         "posteer: " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in words),
         file=sys.stderr,

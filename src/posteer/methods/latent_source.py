@@ -63,7 +63,7 @@ def uses_atoms(needs: Needs, problem: Problem) -> bool:
 
 def require_no_saving(save_bank: Any, why: str) -> None:
     """Refuse to keep a bank where none is drawn."""
-    require(save_bank is None, f"--save-bank: {why}")
+    require(save_bank is None, f"`save_bank`: {why}")
 
 
 def n_latents(needs: Needs, problem: Problem) -> int:
@@ -106,7 +106,7 @@ def require_room(needs: Needs, problem: Problem, method: str) -> None:
     """Refuse latents that one batch could not hold, and say how many it could."""
     per_latent = problem.vocab_size ** (problem.markov.order + 1)
     most, asked = 2 * BATCH_NUMBERS // per_latent, n_latents(needs, problem)
-    fewer = f"as in --method '{method}(samples={most})'"
+    fewer = f"as in `method` '{method}(samples={most})'"
     require(
         asked <= most,
         f"{asked} latents of {per_latent} probabilities each do not fit: expected at most {most}, "
@@ -215,7 +215,7 @@ def _after(problem: Problem, bank: LatentBank) -> Bank:
         problem.request.allow_mismatch or left >= ENOUGH_LATENTS,
         f"the bank is of the prior of {bank.origin.model}: the {len(context)} tokens of the "
         f"context leave {left:.0f} effective latents of it, expected {ENOUGH_LATENTS}: draw "
-        "one with posteer sample --context, or use --allow-mismatch to use it all the same",
+        "one after it with posteer sample, or use `allow_mismatch` to use it all the same",
     )
     return weighed(bank, context)
 
@@ -232,7 +232,7 @@ def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
     require(
         bank.names(model),
         f"the bank was drawn from {origin.model} ({origin.fingerprint[:8]}), not from "
-        f"{model.name} ({model.fingerprint[:8]}): use --allow-mismatch to use it all the same",
+        f"{model.name} ({model.fingerprint[:8]}): use `allow_mismatch` to use it all the same",
     )
     if not origin.context or origin.context == context:
         return
@@ -240,7 +240,7 @@ def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
     asked = read if context else "a prompt starts from the prior"
     raise InputError(
         f"the bank is a posterior, drawn after {len(origin.context)} observed tokens of "
-        f"{origin.model}, and {asked}: use --allow-mismatch to use it all the same"
+        f"{origin.model}, and {asked}: use `allow_mismatch` to use it all the same"
     )
 
 
@@ -251,7 +251,7 @@ def _asked_again(problem: Problem, bank: LatentBank) -> LatentBank:
     """
     spending, budget = problem.model.spending, problem.max_model_tokens
     before = spending.asked.total
-    otherwise = "draw another, or use --allow-mismatch to use it all the same"
+    otherwise = "draw another, or use `allow_mismatch` to use it all the same"
     with spending.within(budget):
         aside = Metered(problem.model.base, spending)
         try:

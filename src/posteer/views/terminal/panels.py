@@ -137,7 +137,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     if answer.verified is not None:
         rows.add_row("verified", verified_text(answer.verified))
     if answer.certificate is not None:
-        rows.add_row("certificate", certificate_text(answer.certificate))
+        doubted = Doubt.MODEL_IS_NO_SUCH_FILTER in {one.kind for one in found.judged.warnings}
+        rows.add_row("certificate", certificate_text(answer.certificate, doubted))
     other = doubt_text(found.judged.warnings, Doubt.BANK_MISMATCH_ALLOWED)
     if other:
         rows.add_row("bank", Text(other, style="red"))

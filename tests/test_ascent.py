@@ -132,3 +132,35 @@ def test_the_settings_are_the_papers():
     assert settings.learning_rate == 0.1
     assert (settings.patience, settings.tolerance, settings.floor) == (100, 1e-5, 1e-6)
     assert settings.max_steps == 5000, "read off its tables, docs/LOG.md"
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-12])
+def test_a_utility_of_any_scale_is_climbed(order, scale):
+    """Made small, it is ascended as one that spreads over 1: the same kernels, at any scale."""
+    space, prompts, latents, means = problem(2, order, [0], "frequency(0.9)")
+    means = (means - means.min()) / (means.max() - means.min())
+    settings = AscentSettings(max_steps=150)
+    runs = TiltedRuns(space, latents, 5, ExactMeans(means))
+    (plain,) = ascend(runs, prompts, settings)
+    small = TiltedRuns(space, latents, 5, ExactMeans(scale * means))
+    (climbed,) = ascend(small, prompts, settings)
+    assert climbed.steps == plain.steps and climbed.stop_reason == plain.stop_reason
+    assert torch.allclose(climbed.prompt.transitions, plain.prompt.transitions, atol=1e-6)
+    assert climbed.surrogate == pytest.approx(scale * plain.surrogate, rel=1e-6)
+    both = torch.cat([means, scale * means])
+    together = TiltedRuns(space, latents.expand(2, -1, -1, -1), 5, ExactMeans(both))
+    twice = type(prompts)(
+        prompts.transitions.expand(2, -1, -1).clone(), prompts.initial.expand(2, -1).clone()
+    )
+    large, _ = ascend(together, twice, settings)
+    assert large.surrogate_history == pytest.approx(plain.surrogate_history, abs=1e-12)
+
+
+def test_rounding_is_no_spread():
+    space, prompts, latents, means = problem(2, 1, [0])
+    noise = 1e-16 * torch.rand(means.shape, generator=torch.Generator().manual_seed(0)).double()
+    run = ascend(
+        TiltedRuns(space, latents, 5, ExactMeans(0.25 + noise)), prompts, AscentSettings(patience=7)
+    )[0]
+    assert run.steps == 8

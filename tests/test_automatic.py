@@ -1,6 +1,7 @@
 """The default method: what it chooses and why, and the model's last word."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -241,6 +242,8 @@ def test_a_fit_that_misses_is_not_used():
         found = estimators.choose(goal, FoldedPrompts(process.space, counts, last), 4)
         assert (found.name, found.fits, found.misfit) == (name, False, 5.0)
         assert "the fit is not (misfit 5.0)" in estimator_text(found)
+        unknown = replace(found, misfit=math.nan)
+        assert "the fit is not (misfit not known)" in estimator_text(unknown)
     coins = Estimators(draw_analytic(open_process("coins(0.2,0.7)"), 500, 0))
     assert coins.misfit.good and coins.fit.selection.supported == 2
 

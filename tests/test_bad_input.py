@@ -1,11 +1,15 @@
 """Bad input at every door: refused alike, in one line, and taken alike."""
 
+import ast
+import inspect
 import io
 import os
+import re
 import subprocess
 import sys
 import threading
 import tracemalloc
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -263,8 +267,10 @@ def test_a_model_given_as_an_object_is_moved():
     posteer.evaluate(given, "dyck", "0101", device="cpu")
     posteer.elicit(given, "dyck", length=3, method="beam", device="cpu")
     assert moved == ["cpu", "cpu"]
+    posteer.expected_utility(given, "dyck", "0101", 4, device=None)
+    assert moved == ["cpu", "cpu"], "with None it stays where it is"
     posteer.expected_utility(given, "dyck", "0101", 4)
-    assert moved == ["cpu", "cpu"], "unless it is asked for, it stays where it is"
+    assert len(moved) == 3
 
 
 # --- what is shown ------------------------------------------------------------------------------
@@ -307,6 +313,63 @@ def test_what_is_reported_early_and_takes_long_is_shown(monkeypatch):
     with panels.delayed_progress() as report:
         report("thinking", 0, 10)
         assert shown.wait(60)
+
+
+def test_a_log_is_told_of_work_that_reports_nothing(monkeypatch):
+    from posteer.views.terminal import panels
+
+    lines, told = [], threading.Event()
+
+    def heard(_console, line):
+        lines.append(line)
+        if line.startswith("thinking: 3 of at most 1,000, "):
+            told.set()
+
+    monkeypatch.setattr(panels.Console, "print", heard)
+    monkeypatch.setattr(panels.Console, "is_terminal", False)
+    monkeypatch.setattr(panels, "SECONDS_BETWEEN_LINES", 0.001)
+    with panels.delayed_progress() as report:
+        while not lines:
+            told.wait(0.001)
+        report("thinking", 3, 1000)
+        assert told.wait(60)
+    assert lines[0].startswith("at work, ")
+
+
+def test_refusals_name_arguments_in_python_and_options_on_the_command_line(capsys):
+    with pytest.raises(InputError, match=r"^`save_bank`: beam draws none$"):
+        posteer.elicit("exact:urn", "dyck", length=4, method="beam", save_bank="x")
+    assert "posteer: --save-bank: beam draws none" in refused(
+        capsys, "elicit", "--length", "4", "--method", "beam", "--save-bank", "x"
+    )
+    assert "--prompt" in refused(capsys, "evaluate", "0101")
+    assert "./file.py:name" in refused(capsys, "elicit", "--model", "unr")
+
+
+def test_no_refusal_of_the_library_names_an_option():
+    """Only the command line has them; `core.errors.in_options` writes them there."""
+    home = Path(posteer.__file__).parent
+    for path in home.rglob("*.py"):
+        if path.relative_to(home).parts[0] in ("cli", "views") or path.name == "execution.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "require",
+                "InputError",
+            ):
+                said = " ".join(
+                    part.value
+                    for part in ast.walk(node)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                )
+                assert not re.search(r"(?<![\w-])--[a-z]", said), (path, said)
+
+
+def test_every_door_has_the_same_default_device():
+    doors = (posteer.expected_utility, posteer.landscape, posteer.check_filter, posteer.evaluate)
+    doors += (posteer.elicit, posteer.elicit_many, posteer.compare, posteer.sample)
+    for door in (*doors, posteer.load, posteer.open_model):
+        assert inspect.signature(door).parameters["device"].default == "auto", door
 
 
 def test_within_names_the_range():

@@ -50,7 +50,7 @@ def once(bank, model, **more):
 
 def test_a_bank_of_a_model_that_predicts_otherwise_is_refused():
     bank = sample(model_of(0.1), **DRAW)
-    with pytest.raises(InputError, match=r"mine has changed.*up to 0\.8.*--allow-mismatch"):
+    with pytest.raises(InputError, match=r"mine has changed.*up to 0\.8.*`allow_mismatch`"):
         once(bank, model_of(0.9))
     found = once(bank, model_of(0.9), allow_mismatch=True)
     assert found.surrogate < -0.8

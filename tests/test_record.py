@@ -229,6 +229,7 @@ def test_a_model_of_another_order_is_blamed_in_python_json_and_frame():
     shown = StringIO()
     show_elicitation(found, Console(file=shown, width=200))
     assert "the model is no such Bayes filter" in shown.getvalue()
+    assert found.certificate is not None and "optimal over all" not in shown.getvalue()
     own = elicit(model, "dyck", length=6, method=method, verify=4)
     if own.verified.place != 1:  # the surrogate is of another prompt than J
         assert Doubt.MODEL_IS_NO_SUCH_FILTER not in {one.kind for one in own.warnings}

@@ -8,7 +8,8 @@ import torch
 
 import posteer
 from posteer.api import elicit
-from posteer.banks import DrawPlan, load_bank, sample
+from posteer.banks import DrawPlan, load_bank, sample, sizing
+from posteer.banks.probes import HISTORIES, LAWS
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import draw_within
 from posteer.cli import main
@@ -16,10 +17,13 @@ from posteer.core.errors import InputError, Interrupted
 from posteer.methods.registry import open_method
 from posteer.models import FunctionModel, Metered
 from posteer.sweeps.configuration import config_from
+from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.runs import expand
 from posteer.views.sentences import interrupted_text
 
 FREE = ("n_samples", "rollout_length")
+PROBED = HISTORIES * (LAWS - 1)
+"""Tokens that tell whether a model is still the one that something was drawn from."""
 
 
 class Timed:
@@ -117,12 +121,12 @@ def test_an_interrupted_draw_goes_on_with_what_is_left(tmp_path):
     assert re.search("128 of at most 200 rollouts are kept in", interrupted_text(stopped.value))
     rest = Timed(per_call=1.0)
     bank = rest.draw(plan, out=out)
-    assert len(bank) == 200 and rest.asked == (200 - 128) * 255
+    assert len(bank) == 200 and rest.asked == (200 - 128) * 255 + PROBED
     assert not out.with_name("bank.safetensors.parts").exists()
     assert torch.equal(bank.counts, load_bank(out).counts)
     assert torch.equal(bank.counts, Timed().draw(plan).counts)
     again = Timed()
-    assert len(again.draw(plan, out=out)) == 200 and again.asked == 0
+    assert len(again.draw(plan, out=out)) == 200 and again.asked == PROBED
     with pytest.raises(InputError, match="holds another draw"):
         again.draw(small_plan(seed=9), out=out)
     with pytest.raises(Interrupted) as lost:
@@ -180,7 +184,10 @@ def test_the_command_says_what_is_kept_and_goes_on(tmp_path, capsys):
         "rollout_length": 101,
         "settings": "samples=200,rollout-length=101",
     }
-    assert found["cost"]["drawn_tokens"] == 136 * 100 and found["cost"]["bank_tokens"] == 200 * 100
+    assert (
+        found["cost"]["drawn_tokens"] == 136 * 100 + PROBED
+        and found["cost"]["bank_tokens"] == 200 * 100
+    )
     assert len(load_bank(bank)) == 200
     main([*command, "--bank", str(bank)])
     given = json.loads(capsys.readouterr().out)
@@ -204,7 +211,7 @@ def test_a_bank_that_is_not_drawn_cannot_be_saved(model, method, more, why, tmp_
     if more:
         more = {"bank": shipped_bank(posteer.load(model).fingerprint)}
     out = tmp_path / "bank.safetensors"
-    with pytest.raises(InputError, match=f"--save-bank: {why}"):
+    with pytest.raises(InputError, match=f"`save_bank`: {why}"):
         elicit(model, "dyck", length=4, method=method, save_bank=out, **more)
     assert not out.exists()
     with pytest.raises(InputError, match="there is no folder"):
@@ -262,8 +269,102 @@ def test_sweeps_take_the_first_of_a_shipped_bank_too():
     assert few == all_of_it is not None and other is None
 
 
+def test_a_size_that_is_named_is_no_other_one_on_resuming(tmp_path):
+    out = tmp_path / "bank.safetensors"
+
+    def stop(_what, done, _at_most):
+        if done >= 100:
+            raise KeyboardInterrupt
+
+    half = small_plan(rollout_length=50, free=("n_samples",))
+    with pytest.raises(Interrupted):
+        Timed().draw(half, out=out, progress=stop)
+    with pytest.raises(InputError, match="unfinished draw with other settings"):
+        Timed().draw(small_plan(rollout_length=90, free=("n_samples",)), out=out)
+    assert Timed().draw(half, out=out).origin.rollout_length == 50
+    with pytest.raises(InputError, match="holds another draw"):
+        Timed().draw(small_plan(rollout_length=90, free=("n_samples",)), out=out)
+    assert Timed().draw(small_plan(), out=out).reused, "any size will do where none is named"
+
+
+def leaning(tokens):
+    return torch.tensor([[0.1, 0.9]]).expand(len(tokens), 2)
+
+
+def test_a_bank_of_any_size_is_refused_once_the_model_has_changed(tmp_path):
+    coin, model = Timed(), {"vocab_size": 2, "order": 0, "fingerprint": "mine"}
+    for unfinished in (False, True):
+        out = tmp_path / f"{unfinished}.safetensors"
+        plan, told = small_plan(), []
+
+        def stop(_what, done, _at_most, told=told, unfinished=unfinished):
+            told.append(done)
+            if unfinished and done > 64 * 256:
+                raise KeyboardInterrupt
+
+        mine = Metered(FunctionModel(coin, **model))
+        try:
+            draw_within(mine, plan, out, progress=stop)
+        except Interrupted:
+            assert unfinished
+        with pytest.raises(InputError, match="has changed since the bank was drawn"):
+            draw_within(Metered(FunctionModel(leaning, **model)), plan, out)
+
+
+SHORT = """
+import torch
+
+def predict(tokens):
+    ones = ((tokens == 1).sum(1).double() + 1) / (tokens.shape[1] + 2)
+    return torch.stack([1 - ones, ones], 1)
+
+predict.vocab_size, predict.order, predict.max_length = 2, 0, 70
+"""
+
+
+def test_sample_sizes_a_bank_of_a_users_function(tmp_path, capsys):
+    """No size was given: rollouts are no longer than the model reads, one block in no time."""
+    source, out = tmp_path / "mine.py", tmp_path / "bank.safetensors"
+    source.write_text(SHORT)
+    command = ["sample", "--model", f"{source}:predict", "--out", str(out), "--json"]
+    main([*command, "--seconds", "1e-9"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rollouts"], told["length"], told["reused"]) == (64, 71, False)
+    main(command)
+    assert json.loads(capsys.readouterr().out)["reused"]
+    assert len(sample(f"{source}:predict", rollouts=9)) == 9
+    bank = sample(f"{source}:predict", length=20, seconds=1e-9)
+    assert (len(bank), bank.origin.rollout_length) == (64, 20)
+    with pytest.raises(InputError, match="seconds 0: expected more than 0"):
+        sample("exact:urn", seconds=0)
+
+
+def test_a_sweep_keeps_the_sizes_it_found(tmp_path, monkeypatch):
+    """A bank that is lost is drawn again as it was, though by now the first block is smaller."""
+    source, out = tmp_path / "mine.py", tmp_path / "runs"
+    source.write_text(SHORT)
+    asked = {"models": f"{source}:predict", "utilities": "frequency(0.3)", "lengths": [3]}
+    method = "classes(seconds=1e-9,estimator=importance)"
+    config = config_from({**asked, "methods": method, "seeds": 2}, "here")
+    assert run_sweep(config, out, device="cpu").statuses == {"done": 2}
+    (kept,) = (out / "banks").glob("*.safetensors")
+    first = kept.read_bytes()
+    drawn = load_bank(kept)
+    assert (len(drawn), drawn.origin.rollout_length) == (64, 71)
+    names = {path.name for path in (out / "runs").iterdir()}
+    again = run_sweep(config, out, device="cpu")
+    assert again.statuses == {"done": 2} and kept.read_bytes() == first
+    kept.write_bytes(first[:-9])
+    for path in (out / "runs").iterdir():
+        path.unlink()
+    monkeypatch.setattr(sizing, "BLOCK", 32)
+    assert run_sweep(config, out, device="cpu").statuses == {"done": 2}
+    assert torch.equal(load_bank(kept).counts, drawn.counts)
+    assert {path.name for path in (out / "runs").iterdir()} == names
+
+
 def test_sizes_are_free_unless_named():
-    assert open_method("classes").draw.free == FREE
+    assert open_method("classes").draw.free == open_method("auto").needs.draw.free == FREE
     assert open_method("ppt(samples=9)").draw.free == ("rollout_length",)
     assert open_method("ppt(samples=9,rollout-length=9)").draw.free == ()
     assert open_method("classes(seconds=5)").draw.seconds == 5.0

@@ -67,7 +67,7 @@ def test_a_second_command_repeats_nothing(finished):
 def test_more_seeds_run_only_what_is_new(finished, tmp_path):
     out = tmp_path / "runs"
     run_sweep(small(seeds=2), out, batch_size=BATCH)
-    with pytest.raises(InputError, match=r"seeds: with 2.*--extend"):
+    with pytest.raises(InputError, match=r"seeds: with 2.*`extend`"):
         run_sweep(small(), out, batch_size=BATCH)
     solved = []
     run_sweep(small(), out, batch_size=BATCH, extend=True, report=Report(finished=solved.extend))

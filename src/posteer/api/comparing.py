@@ -36,7 +36,7 @@ def compare(
     ['exhaustive', 'random']
     """
     named = isinstance(methods, Sequence) and not isinstance(methods, str) and len(methods) > 0
-    require(named, "expected at least one method, as in --methods ppt-rb,gcg")
+    require(named, "expected at least one method, as in `methods` ppt-rb,gcg")
     seeds = within(seeds, "seeds", 1, MOST_SEEDS)
     amortised_over = within(amortised_over, "a bank shared by", 1, MOST_SEED)
     for method in methods:

@@ -107,11 +107,11 @@ class Parts:
             return
         known = all(type(facts.get(name)) is kind for name, kind in KEYS.items())
         known = known and type(facts.get("rollout_length", 0)) is int and facts["first"] >= 0
-        require(known, f"{path} is no part of a draw: move it away, or choose another --out")
+        require(known, f"{path} is no part of a draw: move it away, or choose another `out`")
         require(
             facts["key"] == self.key,
             f"{self.folder} holds an unfinished draw with other settings: remove it, or choose "
-            "another --out",
+            "another `out`",
         )
         first, count = facts["first"], facts["count"]
         overlaps = any(first < a + n and a < first + count for a, n in self.held)

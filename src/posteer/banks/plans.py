@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from posteer.banks.drawn import LatentBank
 from posteer.core import InputError, require
 from posteer.core.limits import DRAW_SECONDS, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
-from posteer.core.spec import shown, within
+from posteer.core.spec import number, shown, within
 from posteer.families.protocol import Fittable
 from posteer.models.protocol import Model
 
@@ -22,6 +23,9 @@ MOST_NUMBERS = 2**27
 """Probabilities of a whole bank: a gibibyte."""
 
 SHORTEST_SNAPSHOT = 8
+
+SIZES = ("n_samples", "rollout_length")
+"""What of a plan may be free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +102,21 @@ class DrawPlan:
             return drawn
         return drawn + model.vocab_size**model.order * (len(self.context) + model.order)
 
+    def of_sizes(self, sizes: dict[str, Any]) -> DrawPlan:
+        """The plan with some of its sizes, by name."""
+        return replace(self, **sizes)
+
     @property
     def snapshot_lengths(self) -> list[int]:
         """Earlier lengths at which counts are kept, to see how frequencies settle."""
         return snapshots_of(self.rollout_length)
+
+
+def seconds_of(value: Any) -> float:
+    """A time for a draw, or a refusal."""
+    seconds = number(value, "seconds")
+    require(seconds > 0, f"seconds {seconds:g}: expected more than 0")
+    return seconds
 
 
 def snapshots_of(length: int, halvings: int = 4) -> list[int]:

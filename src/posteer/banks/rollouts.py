@@ -64,19 +64,44 @@ def draw_bank(
     returns the finished bank if it is there already.
     """
     family = plan.check(model)
-    key = key_of(model.fingerprint, plan)
-    otherwise = f"choose another name than {out}, or remove it"
-    if out is not None and out.exists():
-        bank = load_bank(out)
-        if not (bank.names(model) and plan_of(bank) == plan):
-            raise InputError(f"{out} holds another draw: choose another name, or remove it")
-        require_laws(bank.probe, model, plan.context, otherwise)
-        Parts(out, key).clear()  # of a run that stopped between the bank and its tidying up
-        return replace(bank, reused=True)
-    with Parts(out, key) as parts, told_if_interrupted(parts, plan):
-        require_laws(parts.probe(), model, plan.context, otherwise)
+    parts = Parts(out, key_of(model.fingerprint, plan))
+    bank = bank_there(model, plan, parts)
+    if bank is not None:
+        return bank
+    with going_on(model, plan, parts):
         draw_missing(model, plan, family, parts, chunk, progress)
         return kept_bank(model, plan, family, parts, out)
+
+
+def bank_there(
+    model: Metered, plan: DrawPlan, parts: Parts, free: tuple[str, ...] = ()
+) -> LatentBank | None:
+    """The finished bank of a plan, if there is one; sizes that are free may be any."""
+    if parts.out is None or not parts.out.exists():
+        return None
+    bank = load_bank(parts.out)
+    made = plan_of(bank)
+    wanted = plan.of_sizes({size: getattr(made, size) for size in free})
+    if not (bank.names(model) and made == wanted):
+        raise InputError(f"{parts.out} holds another draw: choose another name, or remove it")
+    require_laws(bank.probe, model, plan.context, _otherwise(parts))
+    parts.clear()  # of a run that stopped between the bank and its tidying up
+    return replace(bank, reused=True)
+
+
+@contextmanager
+def going_on(model: Metered, plan: DrawPlan, parts: Parts) -> Iterator[None]:
+    """With the parts of the same draw, by the same model; Ctrl-C says what is kept."""
+    with parts:
+        require_laws(parts.probe(), model, plan.context, _otherwise(parts))
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            raise Interrupted(parts.folder, parts.n_held, plan.n_samples) from stop
+
+
+def _otherwise(parts: Parts) -> str:
+    return f"choose another name than {parts.out}, or remove it"
 
 
 def kept_bank(
@@ -88,15 +113,6 @@ def kept_bank(
         bank.save(out)
         parts.clear()
     return bank
-
-
-@contextmanager
-def told_if_interrupted(parts: Parts, plan: DrawPlan) -> Iterator[None]:
-    """Ctrl-C says what is kept."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise Interrupted(parts.folder, parts.n_held, plan.n_samples) from stop
 
 
 @contextmanager

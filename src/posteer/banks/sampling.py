@@ -9,13 +9,13 @@ from typing import Any
 
 from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import checked_path
-from posteer.banks.plans import DrawPlan
-from posteer.banks.rollouts import draw_bank
+from posteer.banks.plans import SIZES, DrawPlan, seconds_of
 from posteer.banks.shipped import shipped_bank
+from posteer.banks.sizing import draw, most_of
 from posteer.core import Progress, require
 from posteer.core.device import undisturbed
 from posteer.core.files import path_of
-from posteer.core.limits import MOST_LATENTS, MOST_SEED, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.limits import DRAW_SECONDS, MOST_LATENTS, MOST_SEED, MOST_TOKENS
 from posteer.core.spec import shown, within
 from posteer.core.userfiles import leaving
 from posteer.models.meter import Metered
@@ -30,8 +30,9 @@ UNVISITED = DrawPlan().unvisited
 def sample(
     model: str | Model | Any,
     *,
-    rollouts: int | Any = N_SAMPLES,
-    length: int | Any = ROLLOUT_LENGTH,
+    rollouts: int | Any | None = None,
+    length: int | Any | None = None,
+    seconds: float | Any = DRAW_SECONDS,
     seed: int | Any = 0,
     context: str | Sequence[int] | Any = (),
     unvisited: str | Any = UNVISITED,
@@ -43,6 +44,9 @@ def sample(
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
 
+    A size that is not given is the paper's, 5,000 rollouts of 2,000 tokens, or what the model can
+    read; of a model whose speed is not known, as much of that as `seconds` allow.
+
     With `out`, the same call goes on where an interrupted one stopped, and returns what is there if
     it is whole. Without it, the bank shipped with a model is returned if these are its
     settings. Either is then `reused`. A file of a model that predicts otherwise now is refused.
@@ -51,13 +55,17 @@ def sample(
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
     """
-    rollouts = within(rollouts, "rollouts", 2, MOST_LATENTS)
-    length = within(length, "length", 1, MOST_TOKENS)
+    sizes = {}
+    if rollouts is not None:
+        sizes["n_samples"] = within(rollouts, "rollouts", 2, MOST_LATENTS)
+    if length is not None:
+        sizes["rollout_length"] = within(length, "length", 1, MOST_TOKENS)
     require(isinstance(unvisited, str), f"unvisited {shown(unvisited)}: expected such as donor")
     opened = open_model(model, device)
     plan = DrawPlan(
-        n_samples=rollouts,
-        rollout_length=length,
+        **sizes,
+        free=tuple(size for size in SIZES if size not in sizes),
+        seconds=seconds_of(seconds),
         seed=within(seed, "seed", -MOST_SEED, MOST_SEED),
         context=parse_context(context, opened.vocab_size),
         unvisited=unvisited,
@@ -68,8 +76,8 @@ def sample(
         shipped = shipped_bank(opened.fingerprint)
         if shipped is not None:
             return replace(shipped, reused=True)
-    plan.check(opened)
+    most_of(opened, plan).check(opened)
     opened.conditioned(plan.context)  # exact Bayes refuses what it cannot have read
     where = None if out is None else checked_path(path_of(out, "out"))
     with leaving(opened.name):
-        return draw_bank(Metered(opened), plan, where, chunk=chunk, progress=progress)
+        return draw(Metered(opened), plan, where, chunk=chunk, progress=progress)

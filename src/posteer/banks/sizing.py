@@ -11,11 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from posteer.banks.drawn import LatentBank, load_bank
+from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import Parts
 from posteer.banks.plans import BLOCK, DrawPlan, key_of
-from posteer.banks.rollouts import draw_missing, kept_bank, roll_out, told_if_interrupted
-from posteer.core import InputError, Progress, require
+from posteer.banks.rollouts import (
+    bank_there,
+    draw_bank,
+    draw_missing,
+    going_on,
+    kept_bank,
+    roll_out,
+)
+from posteer.core import Progress, require
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
@@ -50,12 +57,40 @@ def least_of(model: Model, plan: DrawPlan, n_samples: int = BLOCK) -> DrawPlan:
     return replace(most, n_samples=fewest, rollout_length=_lengths(most)[0])
 
 
+def draw(
+    model: Metered,
+    plan: DrawPlan,
+    out: Path | None = None,
+    *,
+    tokens: int | None = None,
+    chunk: int | None = None,
+    progress: Progress | None = None,
+) -> LatentBank:
+    """The bank of a plan for at most so many model tokens; sizes that nobody named are found out
+    where the model's speed is not known. `out` and `chunk` as in `draw_bank`."""
+    if is_sized(model, plan):
+        return draw_within(model, plan, out, tokens=tokens, chunk=chunk, progress=progress)
+    whole = most_of(model, plan)
+    require_affordable(whole.price(model), tokens)
+    return draw_bank(model, whole, out, chunk=chunk, progress=progress)
+
+
+def require_affordable(price: int, tokens: int | None) -> None:
+    """Refuse a draw that takes more model tokens than there are."""
+    require(
+        tokens is None or price <= tokens,
+        f"drawing a bank takes {price:,} model tokens and the budget is {tokens or 0:,}: give a "
+        "bank, or fewer samples",
+    )
+
+
 def draw_within(
     model: Metered,
     plan: DrawPlan,
     out: Path | None = None,
     *,
     tokens: int | None = None,
+    chunk: int | None = None,
     progress: Progress | None = None,
     clock: Clock = time.perf_counter,
 ) -> LatentBank:
@@ -66,23 +101,20 @@ def draw_within(
     """
     whole = most_of(model, plan)
     family = whole.check(model)
-    least = least_of(model, plan)
-    require(
-        tokens is None or least.price(model) <= tokens,
-        f"drawing a bank takes {least.price(model):,} model tokens and the budget is "
-        f"{tokens or 0:,}: use --bank, or fewer samples",
-    )
-    if out is not None and out.exists():
-        return _found(model, whole, out)
-    key = key_of(model.fingerprint, replace(whole, n_samples=0, rollout_length=0))
-    with Parts(out, key) as parts, told_if_interrupted(parts, whole):
+    require_affordable(least_of(model, plan).price(model), tokens)
+    any_sizes = whole.of_sizes(dict.fromkeys(whole.free, 0))
+    parts = Parts(out, key_of(model.fingerprint, any_sizes))
+    bank = bank_there(model, whole, parts, whole.free)
+    if bank is not None:
+        return bank
+    with going_on(model, whole, parts):
         pace = _Pace(model, whole, parts, tokens, clock)
         if not parts.held:
             pace.draw_first_block(family, progress)
         plan = replace(whole, rollout_length=parts.length or whole.rollout_length)
         while (wanted := pace.next_size(plan)) is not None:
             plan = replace(plan, n_samples=wanted)
-            draw_missing(model, plan, family, parts, None, progress, clock)
+            draw_missing(model, plan, family, parts, chunk, progress, clock)
         return kept_bank(model, replace(plan, n_samples=parts.n_held), family, parts, out)
 
 
@@ -160,12 +192,3 @@ def _sizes(plan: DrawPlan) -> list[int]:
         return [plan.n_samples]
     doubled = (BLOCK << times for times in range(plan.n_samples.bit_length()))
     return sorted({plan.n_samples, *(n for n in doubled if n < plan.n_samples)})
-
-
-def _found(model: Metered, plan: DrawPlan, out: Path) -> LatentBank:
-    """A finished bank of any size that this plan may have drawn."""
-    bank = load_bank(out)
-    made = (bank.origin.fingerprint, bank.origin.seed, bank.origin.context, bank.unvisited)
-    if made != (model.fingerprint, plan.seed, plan.context, plan.unvisited):
-        raise InputError(f"{out} holds another draw: choose another name, or remove it")
-    return bank

@@ -30,8 +30,8 @@ from posteer.cli.options import (
     WholeOrNone,
     print_json,
 )
-from posteer.core.errors import InputError, Interrupted, require
-from posteer.core.limits import N_SAMPLES, ROLLOUT_LENGTH
+from posteer.core.errors import InputError, Interrupted, in_options, require
+from posteer.core.limits import DRAW_SECONDS
 
 app = App(
     name="posteer",
@@ -151,8 +151,15 @@ def evaluate(
 def sample(
     *,
     model: Model = "urn",
-    rollouts: Annotated[Whole, Parameter(help="Latents to draw.")] = N_SAMPLES,
-    length: Annotated[Whole, Parameter(help="Tokens of each rollout.")] = ROLLOUT_LENGTH,
+    rollouts: Annotated[
+        WholeOrNone, Parameter(help="Latents to draw: 5000, or what --seconds allow.")
+    ] = None,
+    length: Annotated[
+        WholeOrNone, Parameter(help="Tokens of each rollout: 2000, or what --seconds allow.")
+    ] = None,
+    seconds: Annotated[
+        float, Parameter(help="Time to draw for, where no size is given for a model of your own.")
+    ] = DRAW_SECONDS,
     out: Annotated[
         FileOrNone, Parameter(help="File of the bank; the same command resumes a draw.")
     ] = None,
@@ -199,6 +206,7 @@ def sample(
             opened,
             rollouts=rollouts,
             length=length,
+            seconds=seconds,
             seed=seed,
             context=context,
             unvisited=unvisited,
@@ -276,7 +284,7 @@ app.command(sweep.tables)
 
 def refuse(message: str) -> NoReturn:
     """One line that any terminal can show, exit 2."""
-    words = " ".join(message.split())[:2000]
+    words = " ".join(in_options(message).split())[:2000]
     print(
         "posteer: " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in words),
         file=sys.stderr,

@@ -115,12 +115,12 @@ def plan(
     within(workers, "workers", 1, MOST_WORKERS)
     chosen, place = _chosen(preset, config), pick_device(device)
     size = size_of_batches(batch, place)
-    runs = expand(chosen).runs
-    require_possible(runs)
-    there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
     with console.delayed_progress() as progress:
+        runs = expand(chosen).runs
+        require_possible(runs)
+        there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
         found = forecast(runs, size, place, progress)
-    finished = len(there & {one.name for one in runs})
+    finished = sum(one.name in there for one in runs) if there else 0
     unlike = differences(chosen, named("paper"))
     if as_json:
         print_json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 
@@ -16,6 +17,15 @@ def require(condition: bool, message: str) -> None:
     """Refuse the input with `message` unless `condition` holds."""
     if not condition:
         raise InputError(message)
+
+
+def in_options(message: str) -> str:
+    """A refusal as a command line says it: what Python calls `save_bank` is --save-bank there.
+
+    >>> in_options("choose another `out`")
+    'choose another --out'
+    """
+    return re.sub(r"`([a-z_]+)`", lambda name: "--" + name[1].replace("_", "-"), message)
 
 
 class Interrupted(KeyboardInterrupt):

@@ -32,9 +32,9 @@ from posteer.models.continuations import (
     continuation_laws,
     laws_by_levels,
 )
-from posteer.models.meter import Metered, metered
+from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
-from posteer.models.registry import open_model
+from posteer.models.registry import open_metered
 from posteer.tokens.conditions import AllowedPrompts, open_allowed
 from posteer.tokens.contexts import all_sequences
 from posteer.tokens.drawing import list_allowed
@@ -82,7 +82,7 @@ def landscape(
     progress: Progress | None = None,
     allowed: AllowedPrompts | Any = None,
     *,
-    device: Any = None,
+    device: Any = "auto",
 ) -> PromptLandscape | None:
     """All prompts of a length, or None where neither prompts nor classes can be enumerated.
 
@@ -92,7 +92,7 @@ def landscape(
     >>> field.n_prompts, field.best_prompt.tolist()
     (64, [0, 1, 0, 1, 0, 1])
     """
-    model = metered(open_model(model, device))
+    model = open_metered(model, device)
     goal, allowed = open_goal(goal, model), open_allowed(allowed, model.vocab_size)
     length = within(length, "length", 1, MOST_TOKENS)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)

@@ -37,9 +37,9 @@ from posteer.models.continuations import (
     roll_out_from,
     shared_laws,
 )
-from posteer.models.meter import Metered, metered
+from posteer.models.meter import Metered
 from posteer.models.protocol import Model
-from posteer.models.registry import open_model
+from posteer.models.registry import open_metered
 from posteer.tokens.contexts import ContextSpace, all_sequences
 from posteer.tokens.prompts import parse_prompt
 
@@ -63,19 +63,19 @@ def expected_utility(
     seed: int | Any = 0,
     n_rollouts: int | Any = MONTE_CARLO_ROLLOUTS,
     sharing: bool = False,
-    device: Any = None,
+    device: Any = "auto",
 ) -> Evaluation:
     """J of each prompt: exact while the continuations can be enumerated, else Monte Carlo.
 
     Model and goal are names or objects, prompts texts or tokens; one alone is a batch of one. A
-    model by name is opened on `device`, one that is given stays where it is unless there is one.
+    model is on `device` then; with None, or behind a meter, it stays where it was.
     With `sharing`, what prompts begin with in common is read once.
 
     >>> J = expected_utility("exact:urn", "dyck", [0, 1, 0, 1], 4)
     >>> round(float(J.expected_utility[0]), 4)
     0.4688
     """
-    model = metered(open_model(model, device))
+    model = open_metered(model, device)
     goal, prompts = open_goal(goal, model), rows_of(prompts, model.vocab_size)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
     seed = within(seed, "seed", -MOST_SEED, MOST_SEED)

@@ -46,7 +46,14 @@ class Auto:
 
     @property
     def needs(self) -> Needs:
-        return Needs(bank=True, candidates=True, device=True, proves=True, verify=self.verify)
+        return Needs(
+            draw=draw_plan(),
+            bank=True,
+            candidates=True,
+            device=True,
+            proves=True,
+            verify=self.verify,
+        )
 
     def forecast(self, problem: Problem, together: int) -> Work:
         return open_method(choose([problem]).method).forecast(problem, together)

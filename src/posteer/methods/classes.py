@@ -194,7 +194,7 @@ class ClassSearch:
         per_latent = moves * asked.space.vocab_size ** (asked.order + 1)
         most, asking = MOST_CLIMBED // per_latent, n_latents(self.needs, problem)
         name = f"classes{'-analytic' * self.analytic}"
-        other = f"--method '{name}(samples={most})'" if most >= 2 else "--method random"
+        other = f"`method` '{name}(samples={most})'" if most >= 2 else "`method` random"
         require(
             asking <= most,
             f"{name}: {asking} latents over {asked.space.vocab_size} tokens at order {asked.order} "

@@ -14,13 +14,12 @@ from typing import Any
 from posteer.banks.atoms import AtomBank
 from posteer.banks.drawn import Bank, LatentBank, draw_analytic
 from posteer.banks.parts import checked_path
-from posteer.banks.plans import DrawPlan
+from posteer.banks.plans import DrawPlan, seconds_of
 from posteer.banks.probes import ChangedModelError, require_laws
 from posteer.banks.reweighed import effective_latents, weighed
-from posteer.banks.rollouts import draw_bank
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw_within, is_sized, least_of
-from posteer.core import InputError, Progress, integer, number, phase, require
+from posteer.banks.sizing import draw, is_sized, least_of
+from posteer.core import InputError, Progress, integer, phase, require
 from posteer.core.limits import SAMPLED_ROLLOUTS
 from posteer.evaluation import tokens_of_value
 from posteer.families.markov.means import has_exact_mean
@@ -64,7 +63,7 @@ def uses_atoms(needs: Needs, problem: Problem) -> bool:
 
 def require_no_saving(save_bank: Any, why: str) -> None:
     """Refuse to keep a bank where none is drawn."""
-    require(save_bank is None, f"--save-bank: {why}")
+    require(save_bank is None, f"`save_bank`: {why}")
 
 
 def n_latents(needs: Needs, problem: Problem) -> int:
@@ -107,7 +106,7 @@ def require_room(needs: Needs, problem: Problem, method: str) -> None:
     """Refuse latents that one batch could not hold, and say how many it could."""
     per_latent = problem.vocab_size ** (problem.markov.order + 1)
     most, asked = 2 * BATCH_NUMBERS // per_latent, n_latents(needs, problem)
-    fewer = f"as in --method '{method}(samples={most})'"
+    fewer = f"as in `method` '{method}(samples={most})'"
     require(
         asked <= most,
         f"{asked} latents of {per_latent} probabilities each do not fit: expected at most {most}, "
@@ -176,18 +175,11 @@ def _drawn_now(plan: DrawPlan, problem: Problem, progress: Progress | None) -> L
     # rollouts read a context themselves
     meter = Metered(base, model.spending) if plan.context else model
     sized, before = is_sized(base, plan), model.queries.total
+    left = budget
+    if sized and budget is not None:
+        left = _left_for_bank(problem, plan, budget)
     with model.spending.within(budget):
-        if sized:
-            left = None if budget is None else _left_for_bank(problem, plan, budget)
-            bank = draw_within(meter, plan, out, tokens=left, progress=progress)
-        else:
-            price = plan.price(base)
-            require(
-                budget is None or price <= budget,
-                f"drawing a bank takes {price:,} model tokens and the budget is {budget or 0:,}: "
-                "use --bank, or fewer samples",
-            )
-            bank = draw_bank(meter, plan, out, progress=progress)
+        bank = draw(meter, plan, out, tokens=left, progress=progress)
     problem.drawn.bank, problem.drawn.tokens = bank, model.queries.total - before
     if sized:
         length = bank.origin.rollout_length
@@ -223,7 +215,7 @@ def _after(problem: Problem, bank: LatentBank) -> Bank:
         problem.request.allow_mismatch or left >= ENOUGH_LATENTS,
         f"the bank is of the prior of {bank.origin.model}: the {len(context)} tokens of the "
         f"context leave {left:.0f} effective latents of it, expected {ENOUGH_LATENTS}: draw "
-        "one with posteer sample --context, or use --allow-mismatch to use it all the same",
+        "one after it with posteer sample, or use `allow_mismatch` to use it all the same",
     )
     return weighed(bank, context)
 
@@ -240,7 +232,7 @@ def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
     require(
         bank.names(model),
         f"the bank was drawn from {origin.model} ({origin.fingerprint[:8]}), not from "
-        f"{model.name} ({model.fingerprint[:8]}): use --allow-mismatch to use it all the same",
+        f"{model.name} ({model.fingerprint[:8]}): use `allow_mismatch` to use it all the same",
     )
     if not origin.context or origin.context == context:
         return
@@ -248,7 +240,7 @@ def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
     asked = read if context else "a prompt starts from the prior"
     raise InputError(
         f"the bank is a posterior, drawn after {len(origin.context)} observed tokens of "
-        f"{origin.model}, and {asked}: use --allow-mismatch to use it all the same"
+        f"{origin.model}, and {asked}: use `allow_mismatch` to use it all the same"
     )
 
 
@@ -259,7 +251,7 @@ def _asked_again(problem: Problem, bank: LatentBank) -> LatentBank:
     """
     spending, budget = problem.model.spending, problem.max_model_tokens
     before = spending.asked.total
-    otherwise = "draw another, or use --allow-mismatch to use it all the same"
+    otherwise = "draw another, or use `allow_mismatch` to use it all the same"
     with spending.within(budget):
         aside = Metered(problem.model.base, spending)
         try:
@@ -295,7 +287,7 @@ def draw_settings(analytic: bool) -> dict[str, Any]:
     return settings
 
 
-SIZES = {"n_samples": "samples", "rollout_length": "rollout-length"}
+SIZE_SETTINGS = {"n_samples": "samples", "rollout_length": "rollout-length"}
 """What the sizes of a plan are called among the settings."""
 
 
@@ -303,14 +295,14 @@ def draw_plan(given: dict[str, Any] | None = None) -> DrawPlan:
     """Those settings as a plan; sizes that are not among them are free."""
     whole = draw_settings(analytic=False) | (given or {})
     named: dict[str, Any] = {
-        size: integer(whole[text], text) for size, text in SIZES.items() if whole[text] is not None
+        size: integer(whole[text], text)
+        for size, text in SIZE_SETTINGS.items()
+        if whole[text] is not None
     }
-    seconds = number(whole["seconds"], "seconds")
-    require(seconds > 0, f"seconds {seconds:g}: expected more than 0")
     return DrawPlan(
         **named,
         seed=integer(whole["bank-seed"], "bank-seed"),
         unvisited=str(whole["unvisited"]),
-        free=tuple(size for size in SIZES if size not in named),
-        seconds=seconds,
+        free=tuple(size for size in SIZE_SETTINGS if size not in named),
+        seconds=seconds_of(whole["seconds"]),
     )

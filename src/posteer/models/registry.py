@@ -8,6 +8,7 @@ from typing import Any
 from posteer.core.device import pick_device, undisturbed
 from posteer.core.registry import Registry
 from posteer.models.function import Adapted, function_model, is_function_model
+from posteer.models.meter import metered
 from posteer.models.protocol import Model
 
 KINDS: Registry[Callable[[str, str], Model]] = Registry(
@@ -47,3 +48,10 @@ def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
     elif not colon or kind not in KINDS:
         kind = "folder"
     return KINDS[kind](given, place)
+
+
+def open_metered(given: str | Model | Any, device: Any = "auto") -> Model:
+    """The same behind a meter; what has one already stays where it is."""
+    if isinstance(given, Model) and given.metered:
+        return given
+    return metered(open_model(given, device))

@@ -41,8 +41,8 @@ def load(name: str | Any, device: Any = "auto") -> TransformerModel:
         return load_model(trained if trained.is_dir() else folder, name).to(device)
     raise InputError(
         f"unknown model '{shown(name)}': {meant(name, _said(shipped))}expected "
-        f"{', '.join(shipped)}, a model folder, exact:urn, exact:beta-bernoulli or "
-        "exact:markov(vocab=3,order=2,concentration=0.5)"
+        f"{', '.join(shipped)}, a model folder, exact:urn, exact:beta-bernoulli, "
+        "exact:markov(vocab=3,order=2,concentration=0.5) or ./file.py:name"
     )
 
 

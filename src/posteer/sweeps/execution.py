@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from posteer.core.device import pick_device, undisturbed
-from posteer.core.errors import InputError
+from posteer.core.errors import InputError, in_options
 from posteer.core.spec import within
 from posteer.sweeps.configuration import SweepConfig, read_config
 from posteer.sweeps.executors import EXECUTORS, Work
@@ -122,7 +122,7 @@ class _Options(argparse.ArgumentParser):
 
 
 def _refuse(message: str) -> NoReturn:
-    print(f"posteer: {' '.join(message.split())}", file=sys.stderr)
+    print(f"posteer: {' '.join(in_options(message).split())}", file=sys.stderr)
     sys.exit(2)
 
 

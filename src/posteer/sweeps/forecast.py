@@ -46,8 +46,9 @@ def forecast(
     groups: Counter[tuple[object, ...]] = Counter()
     first: dict[tuple[object, ...], RunConfig] = {}
     for run in runs:
-        groups[run.group] += 1
-        first.setdefault(run.group, run)
+        group = run.group
+        groups[group] += 1
+        first.setdefault(group, run)
     models: dict[str, Model] = {}
     found = []
     for done, (group, count) in enumerate(groups.items()):

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from posteer.api.eliciting import elicit_batch
-from posteer.banks import draw_bank, load_bank
+from posteer.banks import DrawPlan, load_bank
+from posteer.banks.plans import SIZES, plan_of
 from posteer.banks.probes import behaviour
 from posteer.banks.shipped import shipped_path
-from posteer.core import InputError, Progress, phase, timed
+from posteer.banks.sizing import draw, is_sized
+from posteer.core import InputError, Progress, integer, phase, timed
 from posteer.core.device import undisturbed
-from posteer.core.sealing import write_sealed
+from posteer.core.sealing import read_sealed, write_sealed
 from posteer.core.spec import within
 from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
@@ -32,6 +35,8 @@ from posteer.sweeps.store import RunStore
 
 MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
 """Processes of one command, and runs of one batch."""
+
+Held = TypeVar("Held")
 
 POLL_SECONDS = 0.2
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
@@ -153,17 +158,34 @@ class Runner:
         if run.bank is not None:
             path = self.bank_files[run.bank]
             return None if path == shipped_path(model.fingerprint) else path
+        return self._drawn(run, model, plan)
+
+    def _drawn(self, run: RunConfig, model: Model, plan: DrawPlan) -> Path:
+        """Sizes that were found out are kept beside the bank: they draw the same one again."""
         self.store.banks.mkdir(exist_ok=True)
-        length, seed = plan.rollout_length, plan.seed
-        kept = f"{run.model_fingerprint[:16]}-{plan.n_samples}x{length}-{seed}-{plan.unvisited}"
-        path = self.store.banks / f"{kept}.safetensors"
+        sized = is_sized(model, plan)
+        kept = f"{run.model_fingerprint[:16]}-{_sizes_asked(plan, sized)}-{plan.seed}"
+        path = self.store.banks / f"{kept}-{plan.unvisited}.safetensors"
+        sizes = path.with_suffix(".json")
         with self.store.claim(path.name, wait=True):
-            if path.exists() and not _is_whole(path):
-                moved = self.store.keep_aside(path)
-                self.report.warn(f"{path} is damaged: moved to {moved}, drawn again")
-            if not path.exists():
-                draw_bank(Metered(model), plan, path, progress=self.report.within)
+            bank = self._kept(path, load_bank)
+            if bank is None:
+                found = self._kept(sizes, _sizes_in) if sized else None
+                if found is not None:
+                    plan = replace(plan.of_sizes(found), free=())
+                bank = draw(Metered(model), plan, path, progress=self.report.within)
+            if sized and not sizes.exists():
+                write_sealed(sizes, {size: getattr(plan_of(bank), size) for size in SIZES})
         return path
+
+    def _kept(self, path: Path, read: Callable[[Path], Held]) -> Held | None:
+        """What a file of the store holds, if it is there; one that is damaged is set aside."""
+        try:
+            return read(path) if path.exists() else None
+        except InputError:
+            moved = self.store.keep_aside(path)
+            self.report.warn(f"{path} is damaged: moved to {moved}, drawn again")
+            return None
 
 
 @undisturbed()
@@ -178,12 +200,16 @@ class ChangedError(InputError):
     """A file that was planned with is another by now."""
 
 
-def _is_whole(bank: Path) -> bool:
-    try:
-        load_bank(bank)
-    except InputError:
-        return False
-    return True
+def _sizes_asked(plan: DrawPlan, sized: bool) -> str:
+    """`5000x2000`, or `anyxany-120s` where sizes are found out in so many seconds."""
+    free = plan.free if sized else ()
+    sizes = "x".join("any" if size in free else str(getattr(plan, size)) for size in SIZES)
+    return f"{sizes}-{plan.seconds:g}s" if sized else sizes
+
+
+def _sizes_in(path: Path) -> dict[str, int]:
+    facts = read_sealed(path)
+    return {size: integer(facts.get(size), size) for size in SIZES}
 
 
 def _words(error: Exception) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class RunConfig:
 
     @cached_property
     def name(self) -> str:
-        return name_of(asdict(self))
+        return name_of({entry: getattr(self, entry) for entry in _ENTRIES})
 
     def request(self, model: Model, bank: Path | None, device: str) -> Request:
         """What is asked, of a model that is open."""
@@ -70,10 +70,13 @@ class RunConfig:
         return (*shared, self.bank, self.max_model_tokens)
 
 
+_ENTRIES = tuple(entry.name for entry in fields(RunConfig))
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def name_of(configuration: dict[str, Any]) -> str:
     """The SHA-256 of a configuration in canonical form."""
-    text = json.dumps(configuration, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(configuration).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Expansion:
 
 def expand(config: SweepConfig) -> Expansion:
     """Every run of a sweep. Unknown names and files that are not there are refused here."""
-    runs: dict[str, RunConfig] = {}
+    runs: dict[RunConfig, None] = {}  # each once, in order; a name is dear
     files: dict[str, Path] = {}
     for grid in config.grids:
         methods = {text: open_method(text) for text in grid.methods}
@@ -128,8 +131,8 @@ def expand(config: SweepConfig) -> Expansion:
                                     bank=bank,
                                     max_model_tokens=grid.max_model_tokens,
                                 )
-                                runs[run.name] = run
-    return Expansion(list(runs.values()), files)
+                                runs[run] = None
+    return Expansion(list(runs), files)
 
 
 def _known_by(model: Model) -> str:

@@ -127,7 +127,7 @@ class RunStore:
             ours = folder.is_dir() and all(_is_ours(path.name) for path in folder.iterdir())
             require(
                 ours or store.described,  # by another process, since
-                f"{folder}: there is something here that is no sweep: choose another --out",
+                f"{folder}: there is something here that is no sweep: choose another `out`",
             )
         for part in (store.runs, store.commits, store.sessions):
             part.mkdir(parents=True, exist_ok=True)
@@ -164,8 +164,8 @@ class RunStore:
             changed.append(f"batches of {batch_size}: those here are of {manifest['batch']}")
         require(
             extend or not changed,
-            f"{self.folder} holds another sweep ({'; '.join(changed)}): choose another --out, or "
-            "--extend to add to it",
+            f"{self.folder} holds another sweep ({'; '.join(changed)}): choose another `out`, or "
+            "`extend` to add to it",
         )
         union = SweepConfig(name=here.name, grids=(*here.grids, *new))
         return union, batch_size if not any_size else manifest["batch"]

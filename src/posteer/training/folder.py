@@ -64,7 +64,7 @@ class TrainingFolder:
                 require(
                     begun,
                     f"{self.out}: there is something here that is no training ({one.name}): "
-                    "choose another --out",
+                    "choose another `out`",
                 )
             self.out.mkdir(parents=True, exist_ok=True)
             with self._claims.claim("plan", wait=True):

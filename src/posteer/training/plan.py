@@ -165,11 +165,11 @@ def make_plan(
     """A preset with changes, or a process with the tiny preset's settings; None means unchanged."""
     require(
         preset_name is None or process is None,
-        "--preset and --process exclude each other: a preset has its own process",
+        "`preset` and `process` exclude each other: a preset has its own process",
     )
     require(
         preset_name is not None or process is not None,
-        f"expected --preset ({', '.join(PRESETS)}) or --process",
+        f"expected `preset` ({', '.join(PRESETS)}) or `process`",
     )
     base = preset(preset_name or "tiny")
     shape = {**asdict(base.architecture), **_given(architecture)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from posteer.core.errors import Interrupted
@@ -85,7 +86,7 @@ def estimator_text(chosen: EstimatorChoice) -> str:
     if chosen.asked or chosen.trusted is None or chosen.misfit is None:
         return f"{chosen.name}: as asked"
     weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
-    fits = f"misfit {chosen.misfit:.1f}"
+    fits = "misfit not known" if math.isnan(chosen.misfit) else f"misfit {chosen.misfit:.1f}"
     if chosen.pareto_k_at_best is not None:
         weights += f", not at the prompt they like best (k-hat {chosen.pareto_k_at_best:.2f} there)"
     if not chosen.fits:
@@ -109,8 +110,10 @@ def verified_text(found: Verification) -> str:
     )
 
 
-def certificate_text(found: Certificate) -> str:
-    """What the prompt is provably best of."""
+def certificate_text(found: Certificate, doubted: bool = False) -> str:
+    """What the prompt is provably best of; nothing where the model is no such filter."""
+    if doubted:
+        return "none: what is best for this bank is not known to be so for this model"
     if found.estimator == EXACT:
         return f"optimal over all {found.count:,} {found.scope}, exactly"
     return (

@@ -21,9 +21,8 @@ from posteer.banks.drawn import LatentBank, open_bank
 from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
 from posteer.core.device import undisturbed
-from posteer.models.meter import metered
 from posteer.models.protocol import Model
-from posteer.models.registry import open_model
+from posteer.models.registry import open_metered
 
 ALARM = 0.01
 """Chance that a model that *is* a Bayes filter is told it is not, over all checks together."""
@@ -116,7 +115,7 @@ def check_filter(
     settings: CheckSettings | None = None,
     progress: Progress | None = None,
     *,
-    device: Any = None,
+    device: Any = "auto",
 ) -> FilterReport:
     """Run every check that applies to this model and its bank, each by name or as an object.
 
@@ -127,7 +126,7 @@ def check_filter(
     ['exchangeability', 'martingale', 'prior', 'ranks']
     """
     given = settings or CheckSettings()
-    model, bank = metered(open_model(model, device)), open_bank(bank)
+    model, bank = open_metered(model, device), open_bank(bank)
     require(bank.counts is not None, "this bank was not drawn by rollouts: nothing to check")
     require(
         bank.names(model),

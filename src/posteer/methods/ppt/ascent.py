@@ -1,7 +1,8 @@
 """Gradient ascent of the surrogate: whole batches of (utility, seed) runs at once.
 
 A run stops when its surrogate has not improved by `tolerance` for `patience` steps; stopped runs
-leave the batch, so the rest go on faster.
+leave the batch, so the rest go on faster. Steps and tolerance are the paper's, whose utilities
+spread over about 1: one that spreads over less than `SMALL_SPREAD` is ascended as if over 1.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from posteer.methods.answers import StopReason
 from posteer.methods.ppt.estimator import Estimate, TiltedRuns, estimate
 from posteer.methods.ppt.updates import update_rule
 from posteer.tokens.contexts import ContextSpace
+
+SMALL_SPREAD = 1e-2
+"""Of a utility over latents and contexts; each of the paper's spreads over more."""
 
 StepReport = Callable[[int, int, int], None]
 """Called after each step with (step, step limit, runs still ascending)."""
@@ -96,16 +100,20 @@ def ascend(
     clock: list[float] = []
     surrogates: list[list[float]] = [[] for _ in active]
     ess: list[list[float]] = [[] for _ in active]
+    factor: Float[Tensor, "B"] | None = None
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = estimate(runs, prompt)
+        at = estimate(runs, prompt, spread=iteration == 1)
+        if at.spread is not None:
+            factor = _enlarging(at.spread)
+        seen = at if factor is None else at.times(factor)
         for run, value, fraction in zip(
             active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
         ):
             surrogates[run].append(value)
             ess[run].append(fraction)
         clock.append(time.perf_counter() - started)
-        over = watch.over(at, last=iteration == settings.max_steps)
+        over = watch.over(seen, last=iteration == settings.max_steps)
         for row in over.nonzero().flatten().tolist():
             run = active[row]
             end = prompt if bool(torch.isfinite(prompt.transitions[row]).all()) else finite
@@ -119,7 +127,7 @@ def ascend(
                 ess_history=ess[run],
                 seconds_history=clock[:iteration],
             )
-        finite, prompt = prompt, update(prompt, at)
+        finite, prompt = prompt, update(prompt, seen)
         if bool(over.any()):
             kept = (~over).nonzero().flatten()
             active = [active[row] for row in kept.tolist()]
@@ -127,11 +135,18 @@ def ascend(
             runs, update = runs.select(kept), update.select(kept)
             finite = PromptKernel(finite.transitions[kept], finite.initial[kept])
             watch.select(kept)
+            factor = None if factor is None else factor[kept]
         if report is not None:
             report(iteration, settings.max_steps, len(active))
         if not active:
             break
     return [finished[run] for run in range(len(finished))]
+
+
+def _enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
+    """What utilities of little spread are multiplied by to be ascended; None if there are none."""
+    small = (spread > 0) & (spread < SMALL_SPREAD)
+    return torch.where(small, 1 / spread, 1.0) if bool(small.any()) else None
 
 
 class _StopWatch:

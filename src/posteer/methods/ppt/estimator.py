@@ -21,6 +21,9 @@ from posteer.families.markov.tilt import PromptKernel, Tilt, log_tilt, tilt_and_
 from posteer.goals.protocol import Utility
 from posteer.tokens.contexts import ContextSpace
 
+SPREAD_OF_ROUNDING = 1e-9
+"""Of a utility's size: below it all of its values are the same."""
+
 
 @dataclass(frozen=True, eq=False)
 class Integrand:
@@ -126,6 +129,17 @@ class Estimate:
     log_tilt: Float[Tensor, "B L"]
     gradient: Float[Tensor, "B C V"]
     initial_gradient: Float[Tensor, "B C"]
+    spread: Float[Tensor, "B"] | None = None
+
+    def times(self, factor: Float[Tensor, "B"]) -> Estimate:
+        """Of a utility so many times as large; the weights are the same."""
+        return replace(
+            self,
+            surrogate=self.surrogate * factor,
+            standard_error=self.standard_error * factor,
+            gradient=self.gradient * factor[:, None, None],
+            initial_gradient=self.initial_gradient * factor[:, None],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +188,8 @@ class TiltedRuns:
         return log_tilt(self.space, prompt, self.latents, self.n_transitions, self.first_likelihood)
 
 
-def estimate(runs: TiltedRuns, prompt: PromptKernel) -> Estimate:
-    """J_tilt and its gradient in A (both terms) and in rho.
+def estimate(runs: TiltedRuns, prompt: PromptKernel, *, spread: bool = False) -> Estimate:
+    """J_tilt and its gradient in A (both terms) and in rho; the `spread` too where asked.
 
     The covariance needs no centred score: the centred utilities already sum to zero under the
     weights. In rho the linear tilt's weights are held frozen, as the paper has it (eq. grad_rho);
@@ -202,7 +216,15 @@ def estimate(runs: TiltedRuns, prompt: PromptKernel) -> Estimate:
         log_tilt=log_w,
         gradient=covariance + through_last,
         initial_gradient=initial_gradient + through_start,
+        spread=_spread(integrand.of_contexts) if spread else None,
     )
+
+
+def _spread(values: Float[Tensor, "B C L"]) -> Float[Tensor, "B"]:
+    """The largest less the least; none where that is rounding."""
+    most, least = values.amax((1, 2)), values.amin((1, 2))
+    size = torch.maximum(most.abs(), least.abs())
+    return torch.where(most - least > SPREAD_OF_ROUNDING * size, most - least, 0.0)
 
 
 def surrogate_of(runs: TiltedRuns, prompt: PromptKernel) -> WeightedMean:

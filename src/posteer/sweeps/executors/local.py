@@ -64,7 +64,7 @@ def _in_processes(work: Work) -> None:
         require(
             wanted <= seen,
             "the workers were killed from outside (out of memory?): the same command goes on, "
-            "with fewer --workers",
+            "with fewer `workers`",
         )
     finally:
         for process in started:

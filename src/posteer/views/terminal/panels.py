@@ -43,16 +43,16 @@ from posteer.views.sentences import (
 )
 
 PATIENCE_SECONDS = 1.0
-SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LINES = 15.0
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @contextmanager
 def delayed_progress() -> Iterator[Report]:
     """A progress bar on standard error once work has taken longer than a second, however long its
-    first step takes; where that is no terminal, a line now and then."""
+    first step takes; where that is no terminal, a line now and then, whether or not it reports."""
     screen = Console(stderr=True)
-    started = told = time.monotonic()
+    started = time.monotonic()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,7 +64,12 @@ def delayed_progress() -> Iterator[Report]:
         disable=not screen.is_terminal,  # a log is for what ended, in one line
     )
     tasks: dict[str, TaskID] = {}
-    shown, lock = threading.Event(), threading.Lock()
+    shown, lock, over = threading.Event(), threading.Lock(), threading.Event()
+    latest = "at work"
+
+    def tell() -> None:
+        while not over.wait(SECONDS_BETWEEN_LINES):
+            screen.print(f"{latest}, {time.monotonic() - started:.0f} s")
 
     def show() -> None:
         with lock:
@@ -73,24 +78,24 @@ def delayed_progress() -> Iterator[Report]:
                 bar.start()
 
     def report(what: str, done: int, at_most: int) -> None:
-        nonlocal told
-        now = time.monotonic()
+        nonlocal latest
+        latest = f"{what}: {done:,} of at most {at_most:,}"
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
         bar.update(tasks[what], completed=done, total=at_most)
-        if now - started >= PATIENCE_SECONDS:
+        if time.monotonic() - started >= PATIENCE_SECONDS:
             show()
-        if not screen.is_terminal and now - told > SECONDS_BETWEEN_LINES:
-            told = now
-            screen.print(f"{what}: {done:,} of at most {at_most:,}")
 
     # what was reported early and then takes long is shown all the same
     late = threading.Timer(min(PATIENCE_SECONDS, threading.TIMEOUT_MAX), show)
     late.daemon = True
     late.start()
+    if not screen.is_terminal:
+        threading.Thread(target=tell, daemon=True).start()
     try:
         yield report
     finally:
+        over.set()
         late.cancel()
         with lock:
             if bar.live.is_started:
@@ -133,7 +138,8 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
     if answer.verified is not None:
         rows.add_row("verified", verified_text(answer.verified))
     if answer.certificate is not None:
-        rows.add_row("certificate", certificate_text(answer.certificate))
+        doubted = Doubt.MODEL_IS_NO_SUCH_FILTER in {one.kind for one in found.judged.warnings}
+        rows.add_row("certificate", certificate_text(answer.certificate, doubted))
     elif answer.proof is not None:
         rows.add_row("proof", proof_text(answer.proof, answer.stop_reason))
     other = doubt_text(found.judged.warnings, Doubt.BANK_MISMATCH_ALLOWED)

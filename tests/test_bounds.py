@@ -148,7 +148,7 @@ def test_interrupting_keeps_the_best_so_far(monkeypatch):
 
     from posteer.methods.bounds import search
 
-    monkeypatch.setattr(search.BranchAndBound, "_split", stop)
+    monkeypatch.setattr(search.BranchAndBound, "split", stop)
     found = proven("mess3(x=[0.05,0.1,0.2],a=[0.6,0.85,0.6])", "dyck", 12)
     assert found.stop_reason is StopReason.INTERRUPTED
     assert found.proof.bound >= found.expected_utility > 0

@@ -23,6 +23,7 @@ QUICK = {
     "auto": "auto",
     "classes": "classes(samples=60,rollout-length=40,estimator=importance)",
     "classes-analytic": "classes-analytic(samples=60,estimator=importance)",
+    "bounds": "bounds(nodes=50)",
     "climb": "climb(samples=60,rollout-length=40)",
     "climb-analytic": "climb-analytic(samples=60)",
     "ppt": "ppt(samples=60,rollout-length=40,steps=5)",

@@ -42,7 +42,8 @@ ORDER = {
     "direct climbing bounds ppt classes auto",
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
     "methods.bounds": "odds search method",
-    "methods.climbing": "moves token_moves prompt_moves climb search prompts latents method",
+    "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
+    "latents method",
     "methods.ppt": "estimator updates ascent snap batches method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",

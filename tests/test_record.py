@@ -62,6 +62,7 @@ SCHEMA = {
         {"scope": str, "count": int, "estimator": str, "standard_error": float},
         None,
     ),
+    "proof": ({"bound": float, "gap": float, "nodes": int}, None),
     "estimator": (
         {
             "name": str,
@@ -179,7 +180,9 @@ def test_columns_of_a_frame_come_from_the_fields():
     ):
         assert column in FIGURES
     found = elicit("exact:urn", "dyck", length=4, verify=2).to_json()
-    row = flat(found)
+    row = flat(found) | flat(
+        elicit("exact:coins(0.2)", "dyck", length=4).to_json()["proof"], "proof_"
+    )
     assert row["choice_reasons"] == "prior-known,all-tried"
     assert set(FIGURES) - row.keys() == set(), "a record with all its parts fills every column"
 
@@ -301,6 +304,7 @@ FIGURES_OF = {
     Because.FEW_TOKENS_LEFT: {"tokens": 7},
     Because.BANK_TOO_DEAR: {"tokens": 12345, "budget": 10},
     Because.FEW_PROMPTS: {"prompts": 64},
+    Because.PRIOR_FINITE: {"atoms": 6},
 }
 
 

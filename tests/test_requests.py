@@ -102,7 +102,7 @@ def test_the_advice_of_a_size_refusal_can_be_followed(method):
     model = "exact:markov(vocab=200,order=1)"
     with pytest.raises(InputError, match="do not fit") as refused:
         elicit(model, "frequency(0.3)", length=4, method=method)
-    advised = str(refused.value).partition("--method '")[2].rstrip("'")
+    advised = str(refused.value).partition("`method` '")[2].rstrip("'")
     assert open_method(advised).draw.n_samples == 1677
     smaller = advised.replace("1677", "3")
     if method.startswith("ppt"):

@@ -114,7 +114,7 @@ class BranchAndBound:
                 if self.progress is not None:
                     done = min(self.nodes, self.limits.nodes)
                     self.progress("bounding prompts", done, self.limits.nodes)
-                frontier = self._split(frontier, at_once)
+                frontier = self.split(frontier, at_once)
         except KeyboardInterrupt:
             reason = StopReason.INTERRUPTED
         left = float(frontier.bound.max()) if len(frontier.bound) else self.value
@@ -131,7 +131,7 @@ class BranchAndBound:
         most = torch.full((len(nodes),), torch.inf, dtype=torch.float64)
         return self._bounded(_Open(nodes, tokens, depth, most).select(permitted))
 
-    def _split(self, frontier: _Open, at_once: int) -> _Open:
+    def split(self, frontier: _Open, at_once: int) -> _Open:
         """The most promising nodes replaced by what they are made of."""
         order = frontier.bound.argsort(descending=True)
         chosen, rest = frontier.select(order[:at_once]), frontier.select(order[at_once:])

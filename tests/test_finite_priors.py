@@ -6,6 +6,7 @@ from posing import posed, posed_together
 
 from posteer import elicit
 from posteer.banks.atoms import AtomBank
+from posteer.cli import main
 from posteer.methods.registry import open_method
 from posteer.models import open_model
 from posteer.tokens.contexts import all_sequences
@@ -101,8 +102,6 @@ def test_atoms_without_weight_are_left_out():
 
 
 def test_the_panel_says_that_it_is_exact(capsys):
-    from posteer.cli import main
-
     asked = ["--length", "4", "--method", "classes-analytic", "--utility", "dyck"]
     main(["elicit", "--model", "exact:coins(0.2,0.7)", *asked])
     said = " ".join(capsys.readouterr().out.split())

@@ -155,7 +155,7 @@ def test_shipped_and_given_banks_are_searched():
     own = elicit("exact:urn", "dyck", length=6, method="classes", bank=bank)
     assert own.cost["bank_tokens"] == 200 * 59
     assert own.held_out_surrogate is None
-    with pytest.raises(InputError, match=r"uses no bank: use auto, classes, ppt, ppt-rb$"):
+    with pytest.raises(InputError, match=r"uses no bank: use auto, classes, climb, ppt, ppt-rb$"):
         elicit("exact:urn", "dyck", length=6, method="classes-analytic", bank=bank)
 
 

@@ -112,7 +112,8 @@ UTILITIES = {
 METHODS = {
     "good": ["exhaustive", "beam(width=2)", "random(prompts=3)", "coordinate(restarts=1)",
              "ppt-rb-analytic(samples=20,steps=2)", "ppt-analytic(samples=20,steps=2)",
-             "classes-analytic(samples=20,estimator=importance)", "climb-analytic(samples=20,width=2)",
+             "classes-analytic(samples=20,estimator=importance)",
+             "climb-analytic(samples=20,width=2)",
              "ppt-rb(samples=20,rollout-length=20,steps=2)"],
     "bad": ["magic", "exhautive", "gcg", "soft-pt", "gcg(top_k=0)", "gcg(top-k=0)", "beam(width=0)",
             "beam(width=2.5)", f"beam(width={DIGITS})", "beam(2)", "random(prompts=-1)",

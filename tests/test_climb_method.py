@@ -105,7 +105,7 @@ def test_on_draws_of_a_prior_errors_are_given():
 
 def test_a_shipped_bank_serves():
     problem = posed("urn", "dyck", 6)
-    answer = open_method("climb").solve([problem])[0]
+    answer = open_method("climb(samples=500)").solve([problem])[0]
     assert problem.model.queries.total == 0 and answer.bank_tokens > 0
     assert answer.prompt.tolist() == [0, 1, 0, 1, 0, 1]
 

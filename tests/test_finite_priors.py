@@ -13,7 +13,7 @@ from posteer.tokens.contexts import all_sequences
 
 MIXTURE = "exact:mixture([[0.9,0.1],[0.3,0.7]],[[0.2,0.8],[0.6,0.4]],weights=[0.3,0.7])"
 MODELS = [MIXTURE, "exact:coins(0.2,0.7,weights=[0.9,0.1])", "exact:coins(0.4)"]
-METHODS = ["ppt-analytic(steps=30)", "ppt-rb-analytic(steps=30)", "classes-analytic"]
+METHODS = ["ppt-analytic(steps=10)", "ppt-rb-analytic(steps=10)", "classes-analytic"]
 EXACTLY = 1e-10
 
 

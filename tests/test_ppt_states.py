@@ -65,7 +65,7 @@ def test_the_surrogate_is_a_mean_of_j_over_prompts(model, utility, context):
 def test_it_climbs_and_its_prompt_is_scored_exactly(method):
     model = hmms()
     assert isinstance(model.family, Tiltable)
-    found = elicit(model, "frequency(1.0)", length=6, method=f"{method}(steps=200)")
+    found = elicit(model, "frequency(1.0)", length=6, method=f"{method}(steps=60)")
     answer = found.answer
     assert answer.surrogate_history[-1] > answer.surrogate_history[0]
     assert answer.surrogate <= found.optimum + 1e-10

@@ -113,6 +113,7 @@ METHODS = {
     "good": ["exhaustive", "beam(width=2)", "random(prompts=3)", "coordinate(restarts=1)",
              "ppt-rb-analytic(samples=20,steps=2)", "ppt-analytic(samples=20,steps=2)",
              "classes-analytic(samples=20,estimator=importance)",
+             "climb-analytic(samples=20,width=2)",
              "ppt-rb(samples=20,rollout-length=20,steps=2)"],
     "bad": ["magic", "exhautive", "gcg", "soft-pt", "gcg(top_k=0)", "gcg(top-k=0)", "beam(width=0)",
             "beam(width=2.5)", f"beam(width={DIGITS})", "beam(2)", "random(prompts=-1)",
@@ -121,6 +122,7 @@ METHODS = {
             "ppt-rb-analytic(steps=0)", f"ppt-rb-analytic(samples=20,steps={10**15})",
             "ppt-rb-analytic(tilt=none)", "ppt(device=tpu)", "ppt-rb-analytic(samples=20,rate=nan)",
             "classes-analytic(estimator=magic)", "classes-analytic(samples=20,keep=0)",
+            "climb-analytic(samples=20,width=0)", f"climb-analytic(samples=20,rounds={10**15})",
             f"classes-analytic(limit={10**15})", f"auto(verify={10**30})", "auto(verify=-1)",
             f"ppt-rb({DEEP})", "ppt-rb(samples=20,rollout-length=0)", *TEXTS],
 }  # fmt: skip

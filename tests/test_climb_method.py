@@ -13,11 +13,12 @@ from posteer.core.randomness import numpy_stream
 from posteer.families.atoms.prior import AtomPrior
 from posteer.families.finite_state.machines import state_latents
 from posteer.families.finite_state.unifilar import from_kernels
+from posteer.families.markov.family import MarkovLatents
 from posteer.families.reading import read_shared
 from posteer.methods.climbing.latents import LatentScore
 from posteer.methods.registry import open_method
 from posteer.models.exact import ExactModel
-from posteer.tokens.contexts import all_sequences
+from posteer.tokens.contexts import ContextSpace, all_sequences
 
 
 def machines(n=3, states=3, vocab=2, seed=0):
@@ -74,9 +75,6 @@ def test_scores_are_weighted_means_whatever_the_family(family, context):
     if family == "cycles":
         latents = CyclePrior(0.2).atoms
     elif family == "markov":
-        from posteer.families.markov.family import MarkovLatents
-        from posteer.tokens.contexts import ContextSpace
-
         kernels = torch.from_numpy(numpy_stream(0, "k").dirichlet([1.0] * 2, size=(5, 2)))
         latents = MarkovLatents(ContextSpace(2, 1), kernels)
     elif family == "kernels":
@@ -107,7 +105,7 @@ def test_on_draws_of_a_prior_errors_are_given():
 
 def test_a_shipped_bank_serves():
     problem = posed("urn", "dyck", 6)
-    answer = open_method("climb").solve([problem])[0]
+    answer = open_method("climb(samples=500)").solve([problem])[0]
     assert problem.model.queries.total == 0 and answer.bank_tokens > 0
     assert answer.prompt.tolist() == [0, 1, 0, 1, 0, 1]
 

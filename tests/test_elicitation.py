@@ -54,8 +54,10 @@ def test_every_method_keeps_the_promise_of_its_record(method):
         "ppt-rb-analytic": "(samples=300,steps=40)",
         "classes": "(samples=300,rollout-length=50)",
         "classes-analytic": "(samples=300)",
+        "climb": "(samples=300,rollout-length=50)",
+        "climb-analytic": "(samples=300)",
     }[method]
-    search = not method.startswith(("ppt", "classes", "auto"))
+    search = not method.startswith(("ppt", "classes", "climb", "auto"))
     found = elicit(
         "beta-bernoulli" if search else "exact:urn", "dyck", length=5, method=method + small
     )
@@ -72,7 +74,8 @@ def test_every_method_keeps_the_promise_of_its_record(method):
         assert record["cost"]["backward_tokens"] == 0
         sampled = 0 if method.endswith(("analytic", "auto")) else 300 * 49
         assert record["cost"]["bank_tokens"] == sampled
-        assert (record["certificate"] is not None) == method.startswith(("classes", "auto"))
+        certified = method.startswith(("classes", "climb", "auto"))
+        assert (record["certificate"] is not None) == certified
         assert (record["choice"] is not None) == (method == "auto")
         return
     assert record["certificate"] is None

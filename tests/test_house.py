@@ -23,7 +23,7 @@ ORDER = {
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry finite_state atoms markov context_trees",
-    "families.finite_state": "values machines unifilar suffixes",
+    "families.finite_state": "values machines unifilar suffixes tilt",
     "families.atoms": "side_by_side prior files named",
     "families.context_trees": "law nodes belief closure latents growing posterior prior",
     "families.markov": "kernels walks unvisited means urns tilt geometric prompt_classes family "
@@ -44,7 +44,7 @@ ORDER = {
     "methods.bounds": "odds search method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
     "latents method",
-    "methods.ppt": "estimator updates ascent snap batches method",
+    "methods.ppt": "estimator updates ascent snap batches states method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs records store parquet forecast "

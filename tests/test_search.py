@@ -307,7 +307,8 @@ def test_a_soft_prefix_does_not_depend_on_the_number_of_threads(kind):
 @pytest.mark.parametrize("method", ["gcg", "simplex-pt", "real-pt", "soft-pt"])
 def test_models_without_gradients_are_refused_by_name(method):
     """And what could be asked instead is named: all that the problem has the needs of."""
-    latents = "classes, classes-analytic, ppt, ppt-rb, ppt-analytic, ppt-rb-analytic"
+    latents = "classes, classes-analytic, climb, climb-analytic, ppt, ppt-rb, ppt-analytic, "
+    latents += "ppt-rb-analytic"
     searches = "coordinate, random, beam, exhaustive"
     refused = f"{method}: needs gradients and exact:urn gives none: use auto"
     with pytest.raises(InputError, match=rf"^{refused}, {latents}, {searches}$"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from posteer.core import Float
 from posteer.families.atoms.prior import AtomPrior
 from posteer.families.markov.family import Lifted, MarkovLatents
 from posteer.families.markov.mixtures import FiniteMixture
-from posteer.families.protocol import FinitePrior, Latents
+from posteer.families.protocol import Latents
 from posteer.families.registry import fingerprint
 
 
@@ -35,8 +36,8 @@ class AtomBank(Bank):
     observed = None
 
     @classmethod
-    def of(cls, prior: FinitePrior) -> AtomBank:
-        """All latents of a prior that can matter."""
+    def of(cls, prior: Any) -> AtomBank:
+        """All latents of a `FinitePrior` that can matter."""
         atoms = prior.as_atoms()
         latents, log_weights = atoms.latents, atoms.log_weights
         if isinstance(prior, FiniteMixture):

@@ -125,7 +125,8 @@ class AskedOnce(Asked):
         Whole, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
     ] = 0
     bank: Annotated[
-        str | None, Parameter(help="Latents from `posteer sample`, for classes, ppt and ppt-rb.")
+        str | None,
+        Parameter(help="Latents from `posteer sample`, for classes, climb, ppt and ppt-rb."),
     ] = None
     allow_mismatch: Annotated[
         bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")

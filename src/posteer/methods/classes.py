@@ -76,16 +76,9 @@ class ClassSearch:
 
     @property
     def needs(self) -> Needs:
-        return needs_of(
-            self.analytic,
-            self.draw,
-            atoms=self.estimator == "auto",
-            exact_means=True,
-            counts=True,
-            tilts=True,
-            candidates=True,
-            device=True,
-        )
+        atoms = self.estimator == "auto"
+        needs = needs_of(self.analytic, self.draw, atoms=atoms, exact_means=True, counts=True)
+        return replace(needs, tilts=True, candidates=True, device=True)
 
     def forecast(self, problem: Problem, together: int) -> Work:
         def of_size(n_latents: int) -> ClassSearch:

@@ -115,9 +115,7 @@ def require_room(needs: Needs, problem: Problem, method: str) -> None:
 
 
 def _atoms_of(problem: Problem) -> AtomBank:
-    prior = problem.model.prior
-    assert isinstance(prior, FinitePrior), "asked before"
-    return AtomBank.of(prior)
+    return AtomBank.of(problem.model.prior)
 
 
 def _drawn_from_prior(needs: Needs, problem: Problem) -> tuple[Bank, Bank]:

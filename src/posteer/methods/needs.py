@@ -58,9 +58,13 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
         return Unmet("counts", f"{model.name} has no latents that see a prompt through counts")
     if needs.tilts and not isinstance(family, Tiltable):
         return Unmet("tilts", f"{model.name} has no latents that a prompt kernel tilts")
-    if (needs.counts or needs.tilts) and not isinstance(family, MarkovFamily):
+    markov = isinstance(family, MarkovFamily)
+    if needs.counts and not markov:
         return Unmet("counts", f"works on Markov kernels, and {model.name} has other latents")
-    if needs.exact_means and not has_exact_mean(problem.expected, vocab, horizon):
+    exact = needs.exact_means or (
+        needs.tilts and not markov
+    )  # states are not rolled out one by one
+    if exact and not has_exact_mean(problem.expected, vocab, horizon):
         return Unmet(
             "exact_means",
             f"{goal.name} has no exact mean at horizon {horizon} ({vocab}**{horizon} "

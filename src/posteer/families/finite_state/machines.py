@@ -19,7 +19,7 @@ from posteer.core import Float, Int, require
 from posteer.families.finite_state.values import values_of_states
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.goals.protocol import Utility
-from posteer.tokens.contexts import validated_kernel
+from posteer.tokens.contexts import ContextSpace, validated_kernel
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class StateFamily:
     @property
     def name(self) -> str:
         return "hmm"
+
+    @property
+    def space(self) -> ContextSpace:
+        """The contexts that prompt kernels are over: the last token."""
+        return ContextSpace(self.vocab_size, 1)
 
     def latents_of(self, tensors: dict[str, Tensor]) -> StateLatents:
         """Latents from the tensors of a bank, refused where they are none."""

@@ -19,6 +19,7 @@ from posteer.families.finite_state.machines import StateLatents
 from posteer.families.finite_state.values import values_of_states
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.goals.protocol import Utility
+from posteer.tokens.contexts import ContextSpace
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class UnifilarFamily:
     @property
     def name(self) -> str:
         return "unifilar"
+
+    @property
+    def space(self) -> ContextSpace:
+        """The contexts that prompt kernels are over: the last token."""
+        return ContextSpace(self.vocab_size, 1)
 
 
 @dataclass(frozen=True, eq=False)

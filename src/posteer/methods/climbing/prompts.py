@@ -1,8 +1,8 @@
 """The best prompts for any score of prompts: all of them where they are few, else by climbing.
 
 Beams grown from either end, prompts that repeat a short word, random ones and those given are the
-starts. Each climbs by the moves of prompt_moves.py, the larger kinds once the smaller ones give
-nothing, until no move of any kind improves it.
+starts. Each climbs by single changes; the best ends go on to the larger kinds of prompt_moves.py,
+until no move of any kind that is tried improves them.
 """
 
 from __future__ import annotations

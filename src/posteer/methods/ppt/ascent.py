@@ -20,7 +20,7 @@ from posteer.core.randomness import numpy_stream
 from posteer.core.spec import within
 from posteer.families.markov.tilt import PromptKernel
 from posteer.methods.answers import StopReason
-from posteer.methods.ppt.estimator import Estimate, TiltedRuns, estimate
+from posteer.methods.ppt.estimator import Estimate, Runs
 from posteer.methods.ppt.updates import update_rule
 from posteer.tokens.contexts import ContextSpace
 
@@ -85,7 +85,7 @@ def initial_prompts(
 
 
 def ascend(
-    runs: TiltedRuns,
+    runs: Runs,
     prompt: PromptKernel,
     settings: AscentSettings,
     report: StepReport | None = None,
@@ -93,7 +93,7 @@ def ascend(
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
     update = update_rule(runs.space, settings.learning_rate, settings.floor, first_contexts)
-    watch = _StopWatch(settings, len(runs), runs.latents.device)
+    watch = _StopWatch(settings, len(runs), runs.device)
     finished: dict[int, Ascent] = {}
     active = list(range(len(runs)))
     started = time.perf_counter()
@@ -103,7 +103,7 @@ def ascend(
     factor: Float[Tensor, "B"] | None = None
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = estimate(runs, prompt, spread=iteration == 1)
+        at = runs.estimate(prompt, spread=iteration == 1)
         if at.spread is not None:
             factor = _enlarging(at.spread)
         seen = at if factor is None else at.times(factor)

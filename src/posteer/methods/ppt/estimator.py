@@ -142,6 +142,23 @@ class Estimate:
         )
 
 
+@runtime_checkable
+class Runs(Protocol):
+    """What an ascent asks of what prompt kernels are judged by, whatever the latents are."""
+
+    @property
+    def space(self) -> ContextSpace: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def select(self, runs: Int[Tensor, "K"]) -> Runs: ...
+
+    def estimate(self, prompt: PromptKernel, *, spread: bool = False) -> Estimate: ...
+
+
 @dataclass(frozen=True, eq=False)
 class TiltedRuns:
     """What prompt kernels are judged by: each run's latents, how a kernel weighs them, and what is
@@ -177,6 +194,14 @@ class TiltedRuns:
             first_likelihood=None if first is None else first[runs],
             logs=None if logs is None else logs.select(runs),
         )
+
+    @property
+    def device(self) -> torch.device:
+        return self.latents.device
+
+    def estimate(self, prompt: PromptKernel, *, spread: bool = False) -> Estimate:
+        """J_tilt and its gradient."""
+        return estimate(self, prompt, spread=spread)
 
     def integrand(self, prompt: PromptKernel) -> Integrand:
         return self.source(prompt.final_context(self.space, self.n_transitions))
@@ -216,11 +241,11 @@ def estimate(runs: TiltedRuns, prompt: PromptKernel, *, spread: bool = False) ->
         log_tilt=log_w,
         gradient=covariance + through_last,
         initial_gradient=initial_gradient + through_start,
-        spread=_spread(integrand.of_contexts) if spread else None,
+        spread=spread_of(integrand.of_contexts) if spread else None,
     )
 
 
-def _spread(values: Float[Tensor, "B C L"]) -> Float[Tensor, "B"]:
+def spread_of(values: Float[Tensor, "B C L"]) -> Float[Tensor, "B"]:
     """The largest less the least; none where that is rounding."""
     most, least = values.amax((1, 2)), values.amin((1, 2))
     size = torch.maximum(most.abs(), least.abs())

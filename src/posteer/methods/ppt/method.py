@@ -19,6 +19,7 @@ import torch
 from posteer.banks.plans import DrawPlan
 from posteer.core import Progress, Spec, integer, number, phase, require
 from posteer.core.device import pick_device
+from posteer.families.markov.family import MarkovFamily
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.markov.tilt import Tilt
 from posteer.methods.answers import Answer, Step
@@ -28,6 +29,7 @@ from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all, tilted_runs
 from posteer.methods.ppt.estimator import surrogate_of
 from posteer.methods.ppt.snap import CandidateScore
+from posteer.methods.ppt.states import solve_on_states
 from posteer.methods.protocol import Needs, Problem, Work
 
 
@@ -63,12 +65,19 @@ class PosteriorPrefixTuning:
             probe = replace(self, analytic=True, ascent=replace(self.ascent, max_steps=steps))
             probe.optimise(problems)
 
+        if not isinstance(problem.model.family, MarkovFamily):
+            return Work(None)
         return work_of_ascents(
             problem, together, self.draw.n_samples, self.ascent.max_steps, self.exact_means, ascend
         )
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
-        """Problems whose latents and goals agree in order ascend as one batch."""
+        """Problems whose latents and goals agree in order ascend as one batch; latents that are no
+        kernels one after another, with exact means."""
+        if not isinstance(problems[0].model.family, MarkovFamily):
+            linear = self.tilt == "linear"
+            require(linear, f"{self.name}: tilt {self.tilt} works on Markov kernels: use linear")
+            return solve_on_states(problems, self.needs, self.ascent, progress)
         return [self._recover(solution) for solution in self.optimise(problems, progress)]
 
     def optimise(

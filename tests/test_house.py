@@ -31,7 +31,7 @@ ORDER = {
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
     "models": "held_weights laws protocol trees meter exact conditioned function continuations "
-    "transformer registry shipped",
+    "transformer registry shipped personas",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
     "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",

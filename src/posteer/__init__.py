@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from posteer.methods.protocol import Request as Request
     from posteer.models import load as load
     from posteer.models import open_model as open_model
+    from posteer.models.personas import personas as personas
     from posteer.results import Elicitation as Elicitation
     from posteer.sweeps.results import load_results as load_results
 
@@ -50,6 +51,7 @@ _HOMES = {
     "open_model": "posteer.models",
     "open_process": "posteer.families.registry",
     "open_utility": "posteer.goals.utilities",
+    "personas": "posteer.models.personas",
     "sample": "posteer.banks",
 }
 

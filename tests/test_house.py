@@ -24,10 +24,10 @@ ORDER = {
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry finite_state atoms markov context_trees",
     "families.finite_state": "values machines unifilar suffixes",
-    "families.atoms": "side_by_side prior files named",
+    "families.atoms": "side_by_side prior files named random_machines ginc",
     "families.context_trees": "law nodes belief closure latents growing posterior prior",
     "families.markov": "kernels walks unvisited means urns tilt geometric prompt_classes family "
-    "prior dirichlet mixtures fit",
+    "prior dirichlet mixtures draws fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
     "models": "held_weights laws protocol trees meter exact conditioned function continuations "

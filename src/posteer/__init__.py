@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from posteer.evaluation import estimate_from_bank as estimate_from_bank
     from posteer.evaluation import expected_utility as expected_utility
     from posteer.evaluation import landscape as landscape
+    from posteer.families.atoms.files import save_atoms as save_atoms
     from posteer.families.registry import open_process as open_process
     from posteer.goals.utilities import open_utility as open_utility
     from posteer.methods.protocol import Request as Request
@@ -53,6 +54,7 @@ _HOMES = {
     "open_utility": "posteer.goals.utilities",
     "personas": "posteer.models.personas",
     "sample": "posteer.banks",
+    "save_atoms": "posteer.families.atoms.files",
 }
 
 __all__ = list(_HOMES)

@@ -21,8 +21,8 @@ from posteer.core.randomness import numpy_stream
 from posteer.core.spec import within
 from posteer.families.atoms.named import MOST_STATES
 from posteer.families.atoms.prior import MOST_ATOMS, AtomPrior
-from posteer.families.atoms.random_machines import MOST_NUMBERS
 from posteer.families.finite_state.machines import StateLatents
+from posteer.families.finite_state.values import require_room
 
 COLDEST, HOTTEST = 1e-3, 1e6
 
@@ -44,7 +44,7 @@ def ginc(spec: Spec) -> AtomPrior:
     require(0 <= stay <= 1, f"ginc: stay {stay:g}: expected 0 to 1")
     states = entities * properties
     size = concepts * states * vocab * states
-    require(size <= MOST_NUMBERS, f"ginc: {size:,} numbers: expected at most {MOST_NUMBERS:,}")
+    require_room(size, "ginc")
 
     memory = memory_matrix(seed, vocab, entities, properties)
     mixed = of_permutations(numpy_stream(seed, "ginc-entities"), entities, cold)

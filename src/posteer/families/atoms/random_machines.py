@@ -12,9 +12,7 @@ from posteer.core.spec import within
 from posteer.families.atoms.named import MOST_STATES
 from posteer.families.atoms.prior import MOST_ATOMS, AtomPrior
 from posteer.families.finite_state.machines import StateLatents
-
-MOST_NUMBERS = 2**26
-"""Of all operators together."""
+from posteer.families.finite_state.values import require_room
 
 LEAST_CONCENTRATION, MOST_CONCENTRATION = 1e-2, 1e6
 """Below, rows are single tokens; above, they are uniform."""
@@ -30,9 +28,7 @@ def random_hmm(spec: Spec) -> AtomPrior:
     seed = within(given["seed"], "random-hmm: seed", -MOST_SEED, MOST_SEED)
     peaked = concentration_of(given["concentration"], "random-hmm")
     size = n * states * vocab * states
-    require(
-        size <= MOST_NUMBERS, f"random-hmm: {size:,} numbers: expected at most {MOST_NUMBERS:,}"
-    )
+    require_room(size, "random-hmm")
     stream = numpy_stream(seed, "random-hmm")
 
     def rows(*shape: int) -> torch.Tensor:

@@ -11,12 +11,9 @@ from posteer.core.limits import MOST_SEED
 from posteer.core.randomness import numpy_stream
 from posteer.core.spec import shown, within
 from posteer.families.atoms.prior import MOST_ATOMS, AtomPrior
-from posteer.families.atoms.random_machines import (
-    MOST_NUMBERS,
-    concentration_of,
-    dirichlet_rows,
-)
+from posteer.families.atoms.random_machines import concentration_of, dirichlet_rows
 from posteer.families.finite_state.unifilar import from_kernels
+from posteer.families.finite_state.values import require_room
 from posteer.families.markov.family import MarkovLatents
 from posteer.families.markov.mixtures import MOST_KERNELS, FiniteMixture
 from posteer.families.protocol import Latents
@@ -41,7 +38,7 @@ def chains(spec: Spec) -> FiniteMixture:
     seed = within(given["seed"], "chains: seed", -MOST_SEED, MOST_SEED)
     peaked = concentration_of(given["concentration"], "chains")
     size = n * vocab ** (order + 1)
-    require(size <= MOST_NUMBERS, f"chains: {size:,} numbers: expected at most {MOST_NUMBERS:,}")
+    require_room(size, "chains")
     space = ContextSpace(vocab, order)
     rows = dirichlet_rows(numpy_stream(seed, "chains"), (n, space.n_contexts, vocab), peaked)
     text = f"chains(n={n},vocab={vocab},order={order},concentration={peaked},seed={seed})"
@@ -58,7 +55,7 @@ def draws(spec: Spec) -> AtomPrior:
     prior = open_process(text)
     order, vocab = prior.family.order, prior.family.vocab_size
     size = n * vocab ** (order + 1)
-    require(size <= MOST_NUMBERS, f"draws: {size:,} numbers: expected at most {MOST_NUMBERS:,}")
+    require_room(size, "draws")
     atoms = _readable(prior.sample(n, numpy_stream(seed, "draws")), text)
     whole = f"draws({prior.spec},n={n},seed={seed})"
     return AtomPrior.of(atoms, None, whole, content=getattr(prior, "content", ""))

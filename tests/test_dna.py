@@ -1,6 +1,6 @@
 """The study of DNA: what it reads of a folder of AUGUSTUS, and its optimum, against posteer's."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import dna
 import numpy as np
@@ -58,7 +58,7 @@ def test_the_mean_number_of_pairs_is_a_sum_over_continuations():
     for horizon in (1, 2, 4):
         expected = np.zeros((2, 4))
         for tail in product(range(4), repeat=horizon):
-            pairs = sum(a == 1 and b == 2 for a, b in zip(tail, tail[1:], strict=False))
+            pairs = sum(a == 1 and b == 2 for a, b in pairwise(tail))
             chance, before = np.ones((2, 4)), np.arange(4)
             for token in tail:
                 chance, before = chance * kernels[:, before, token], np.full(4, token)

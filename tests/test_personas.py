@@ -85,7 +85,13 @@ def test_long_histories_keep_the_laws_of_a_network_laws():
 
 ASKED = {
     "method": st.sampled_from(
-        ["exhaustive", "coordinate(restarts=2)", "random(prompts=9)", "beam(width=2)", "auto"]
+        [
+            "exhaustive",
+            "coordinate(restarts=2)",
+            "random(prompts=9)",
+            "beam(width=2)",
+            "auto",
+        ]
     ),
     "length": st.integers(2, 5),
     "horizon": st.integers(1, 4),
@@ -137,6 +143,19 @@ def test_latents_behind_a_meter_stop_at_its_budget():
     with pytest.raises(InputError, match="budget"):
         meter.prior.as_atoms().latents.log_likelihood(all_sequences(2, 4))
     assert asked_of(coins) <= 20
+
+
+@pytest.mark.parametrize("budget", [100, 5000])
+def test_a_search_on_latents_keeps_to_its_budget(budget):
+    model, coins = pair()
+    asked = {"length": 5, "method": "climb-analytic", "max_model_tokens": budget, "rank": False}
+    if budget == 100:
+        with pytest.raises(InputError, match="budget"):
+            posteer.elicit(model, "frequency(0.4)", **asked)
+        assert asked_of(coins) <= budget
+        return
+    found = posteer.elicit(model, "frequency(0.4)", **asked)
+    assert 0 < asked_of(coins) - found.cost["judging_tokens"] <= budget
 
 
 def test_personas_that_have_read_something_are_charged_for_it():

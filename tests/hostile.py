@@ -85,7 +85,8 @@ TEXTS = ["", " ", "\0", "\n", "'", "%s", "🙂", "\udcff", "-", "--", "x" * 5000
 MODELS = {
     "good": ["exact:urn", "exact:beta-bernoulli", "exact:coins(0.2,0.7)", "models.py:half",
              "exact:markov(vocab=3,order=1)", "exact:coins(1.0)", "exact:mess3", "exact:rrxor",
-             "exact:context-tree(depth=1)", "exact:draws(urn,n=9)", "exact:random-hmm(states=2,vocab=2,n=5)",
+             "exact:context-tree(depth=1)", "exact:draws(urn,n=9)",
+             "exact:random-hmm(states=2,vocab=2,n=5)",
              "exact:chains(n=3,vocab=2)", "exact:ginc(vocab=3,entities=2,properties=2)",
              "exact:mixture(atoms.json)", "personas(exact:urn,models.py:half,weights=[0.4,0.6])"],
     "bad": ["", "unr", "exact:", "exact:makrov", "exact:markov(2,1)", "exact:markov(vocba=2)",

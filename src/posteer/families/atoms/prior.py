@@ -94,10 +94,6 @@ class AtomPrior:
         """The atoms where the context has left them."""
         return Behind(self.atoms, self.context) if self.context else self.atoms
 
-    def width(self, n_tokens: int) -> int:
-        """Numbers that weighing one history takes, however long it is."""
-        return self.atoms.width
-
     def as_atoms(self) -> AtomPrior:
         return self
 

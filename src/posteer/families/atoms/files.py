@@ -236,7 +236,7 @@ def _written(held: AtomsInFile, suffix: str) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, one in tensors.items():
             plain = io.BytesIO()
-            np.lib.format.write_array(plain, one.numpy(), allow_pickle=False)
+            np.lib.format.write_array(plain, one.numpy())
             archive.writestr(f"{name}.npy", plain.getvalue())
     return packed.getvalue()
 

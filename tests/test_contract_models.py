@@ -8,6 +8,7 @@ from strangers import Alternating, CyclePrior
 from posteer.goals.utilities import open_utility
 from posteer.models import Can, ExactModel, FunctionModel, Metered, Model, condition, open_model
 from posteer.models.continuations import continuation_laws, laws_by_levels, read_prompts
+from posteer.models.personas import personas
 from posteer.models.registry import KINDS
 from posteer.models.trees import tree_size
 from posteer.tokens.contexts import ContextSpace, all_sequences
@@ -49,6 +50,8 @@ MODELS = {
     "function after a context": lambda: condition(predicting(), (0, 1)),
     "transformer after a context": lambda: condition(small(), (0, 2, 1)),
     "metered": lambda: Metered(small()),
+    "personas": lambda: personas([predicting(), "exact:coins(0.2)"], weights=[0.3, 0.7]),
+    "personas after a context": lambda: condition(personas(["exact:urn", predicting()]), (0, 1)),
 }
 every_model = pytest.mark.parametrize("make", MODELS.values(), ids=list(MODELS))
 TIGHT = {torch.float64: 1e-12, torch.float32: 2e-5}
@@ -60,7 +63,7 @@ def tolerance(model):
 
 
 def test_every_kind_of_model_is_here():
-    assert set(KINDS.names()) == {"exact", "file", "folder"}
+    assert set(KINDS.names()) == {"exact", "file", "folder", "personas"}
 
 
 @every_model

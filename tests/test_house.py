@@ -24,14 +24,14 @@ ORDER = {
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry finite_state atoms markov context_trees",
     "families.finite_state": "values machines unifilar suffixes tilt",
-    "families.atoms": "side_by_side prior files named",
+    "families.atoms": "side_by_side prior files named random_machines ginc",
     "families.context_trees": "law nodes belief closure latents growing posterior prior",
     "families.markov": "kernels walks unvisited means urns tilt geometric prompt_classes family "
-    "prior dirichlet mixtures fit",
+    "prior dirichlet mixtures draws fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
     "models": "held_weights laws protocol trees meter exact conditioned function continuations "
-    "transformer registry shipped",
+    "transformer registry shipped personas",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
     "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",

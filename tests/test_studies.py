@@ -23,6 +23,7 @@ BAD = {
     "corners": ["--out", "run", "--device", "nothing"],
     "coverage": ["--seeds", "0"],
     "curves": ["nowhere", "--out", "curves.svg"],
+    "dna": ["nowhere", "--out", "dna.json"],
     "directions": ["--out", "nowhere/directions.svg"],
     "estimators": ["--model", "nothing"],
     "filtering": ["nothing"],

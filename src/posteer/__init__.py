@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from posteer.evaluation import estimate_from_bank as estimate_from_bank
     from posteer.evaluation import expected_utility as expected_utility
     from posteer.evaluation import landscape as landscape
+    from posteer.families.atoms.files import save_atoms as save_atoms
     from posteer.families.registry import open_process as open_process
     from posteer.goals.utilities import open_utility as open_utility
     from posteer.methods.protocol import Request as Request
     from posteer.models import load as load
     from posteer.models import open_model as open_model
+    from posteer.models.personas import personas as personas
     from posteer.results import Elicitation as Elicitation
     from posteer.sweeps.results import load_results as load_results
 
@@ -50,7 +52,9 @@ _HOMES = {
     "open_model": "posteer.models",
     "open_process": "posteer.families.registry",
     "open_utility": "posteer.goals.utilities",
+    "personas": "posteer.models.personas",
     "sample": "posteer.banks",
+    "save_atoms": "posteer.families.atoms.files",
 }
 
 __all__ = list(_HOMES)

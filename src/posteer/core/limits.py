@@ -32,6 +32,9 @@ MOST_TOKENS, MOST_HORIZON = 1_000_000, 10_000
 MOST_LATENTS = 10_000_000
 """Latents of a bank, rollouts, candidates: more are refused at any door."""
 
+MOST_TABLE_NUMBERS = 2**27
+"""Numbers in the tables of all atoms of a prior together: a gibibyte."""
+
 MOST_OF_ANY = 1_000_000
 """Steps, restarts, candidates and the like that a method may be told to take."""
 

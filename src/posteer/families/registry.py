@@ -24,8 +24,12 @@ PRIORS: Registry[Callable[[Spec], Prior]] = Registry(
         "rrxor": "posteer.families.atoms.named:rrxor",
         "sticky": "posteer.families.atoms.named:sticky",
         "context-tree": "posteer.families.context_trees.prior:from_spec",
+        "random-hmm": "posteer.families.atoms.random_machines:random_hmm",
+        "ginc": "posteer.families.atoms.ginc:ginc",
         "coins": "posteer.families.markov.mixtures:coins",
         "mixture": "posteer.families.markov.mixtures:from_spec",
+        "chains": "posteer.families.markov.draws:chains",
+        "draws": "posteer.families.markov.draws:draws",
         "dirichlet-mixture": "posteer.families.markov.fit.dirichlet_mixture:from_spec",
     },
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from posteer.core import Bool, Float, Int, require
 from posteer.families.protocol import Prior
 from posteer.models.exact import conditioned_fingerprint
-from posteer.models.protocol import Model
+from posteer.models.protocol import Meter, Model
 
 
 class Conditioned(Model):
@@ -29,7 +29,7 @@ class Conditioned(Model):
         )
         self._base, self.context, self.name = base, context, base.name
         self.vocab_size, self.family, self.can = base.vocab_size, base.family, base.can
-        self.probed = base.probed
+        self.probed, self.tokens_per_token = base.probed, base.tokens_per_token
         self.max_length = None if longest is None else longest - len(context)
 
     @property
@@ -39,7 +39,12 @@ class Conditioned(Model):
     @cached_property
     def prior(self) -> Prior | None:  # type: ignore[override]
         """The prior the model filters, updated on the context."""
-        known = self.base.prior
+        return self._after_context(self.base.prior)
+
+    def prior_behind(self, meter: Meter) -> Prior | None:
+        return self._after_context(self.base.prior_behind(meter))
+
+    def _after_context(self, known: Prior | None) -> Prior | None:
         return None if known is None else known.after(self.context)
 
     @property
@@ -56,7 +61,7 @@ class Conditioned(Model):
 
     @property
     def context_tokens(self) -> int:
-        return len(self.context)
+        return self.base.context_tokens + len(self.context) * self.tokens_per_token
 
     def embeddings(self) -> Float[Tensor, "V W"]:
         return self.base.embeddings()

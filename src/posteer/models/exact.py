@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core import Bool, Float, InputError, Int
+from posteer.core import Bool, Float, InputError, Int, require
 from posteer.core.limits import NUMBERS_IN_PASSING
+from posteer.core.spec import shown
 from posteer.families.protocol import Prior, SizedPrior
 from posteer.families.registry import fingerprint, open_process
 from posteer.models.protocol import Can, Model
@@ -75,4 +76,6 @@ def conditioned_fingerprint(base: str, context: tuple[int, ...]) -> str:
 
 def from_text(text: str, device: str = "cpu") -> ExactModel:
     """`exact:urn`, `exact:markov(vocab=3,order=2)`, `exact:` and any other prior."""
-    return ExactModel(open_process(text.partition(":")[2]), name=text)
+    _, colon, prior = text.partition(":")
+    require(bool(colon), f"'{shown(text)}': expected exact: and a prior, as in exact:urn")
+    return ExactModel(open_process(prior), name=text)

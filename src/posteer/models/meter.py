@@ -3,7 +3,8 @@ law that enters is looked at.
 
 A model token is one position of one history at which a model is asked for its next-token law: each
 token of a prompt, of its context, and of the continuations that are followed. Positions that a
-model keeps in a cache, or that a function without one is sent again, are not counted again.
+model keeps in a cache, or that a function without one is sent again, are not counted again. Where
+a model is made of several, each of them is asked (`tokens_per_token`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -94,6 +96,7 @@ class Metered(Model):
         self.name, self.vocab_size = model.name, model.vocab_size
         self.family, self.max_length = model.family, model.max_length
         self.can, self.context, self.probed = model.can, model.context, model.probed
+        self.tokens_per_token = model.tokens_per_token
 
     @property
     def queries(self) -> QueryCount:
@@ -108,9 +111,9 @@ class Metered(Model):
     def formerly(self) -> tuple[str, ...]:
         return self.inner.formerly
 
-    @property
+    @cached_property
     def prior(self) -> Prior | None:  # type: ignore[override]
-        return self.inner.prior
+        return self.inner.prior_behind(lambda model: Metered(model, self.spending))
 
     @property
     def base(self) -> Model:
@@ -146,7 +149,8 @@ class Metered(Model):
 
     def tokens_of(self, length: int, horizon: int) -> int:
         """Tokens that the law of all continuations of one prompt takes to read."""
-        return self.context_tokens + length + tree_size(self.vocab_size, horizon)
+        own = length + tree_size(self.vocab_size, horizon)
+        return self.context_tokens + own * self.tokens_per_token
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         self.spending.charge(batch * self.context_tokens)
@@ -155,7 +159,7 @@ class Metered(Model):
         return state
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
-        self.spending.charge(tokens.numel())
+        self.spending.charge(tokens.numel() * self.tokens_per_token)
         law, after = self.inner.advance(state, tokens)
         self._look_at(law)
         if (own := after.log_probs) is not law:
@@ -163,7 +167,8 @@ class Metered(Model):
         return law, after
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
-        self.spending.charge(tokens.numel() + len(tokens) * self.context_tokens)
+        own = tokens.numel() * self.tokens_per_token
+        self.spending.charge(own + len(tokens) * self.context_tokens)
         return self._look_at(self.inner.log_predictive(tokens))
 
     def continuation_log_probs(
@@ -174,7 +179,7 @@ class Metered(Model):
 
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         read = prompt_tree_size(prompts, self.vocab_size, horizon)
-        self.spending.charge(self.context_tokens + read)
+        self.spending.charge(self.context_tokens + read * self.tokens_per_token)
         return self._look_at(self.inner.shared_log_probs(prompts, horizon), horizon)
 
     def continuation_log_probs_of_rows(

@@ -7,7 +7,7 @@ defaults. What goes beyond, it declares in `can`, and only then is it asked for 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Flag, auto
 from typing import Any, Protocol, runtime_checkable
@@ -50,6 +50,10 @@ class ModelState(Protocol):
         """The states of some rows, repeats allowed: how a tree of continuations forks."""
 
 
+Meter = Callable[[Any], Any]
+"""Puts a model behind what counts for it."""
+
+
 class Model:
     """A sequence model, with defaults for all but `vocab_size`, `start` and `advance`.
 
@@ -58,7 +62,8 @@ class Model:
     history may have, None if any number. Banks know a model by its `fingerprint`; `made_of` tells
     apart what else is called the same, `known_as` stands for the name where that may change. A
     model is `probed` unless its fingerprint says all that it computes: its banks keep some of its
-    laws, and it is asked for them again before they are used.
+    laws, and it is asked for them again before they are used. `tokens_per_token` is what reading
+    one token costs: more than one where a model is made of several.
     """
 
     name: str = "model"
@@ -76,6 +81,7 @@ class Model:
     given_fingerprint: str | None = None
     probed: bool = True
     metered: bool = False
+    tokens_per_token: int = 1
 
     @property
     def fingerprint(self) -> str:
@@ -187,6 +193,10 @@ class Model:
     def conditioned(self, context: tuple[int, ...]) -> Model | None:
         """This model after a context, where it has a way of its own to read one."""
         return None
+
+    def prior_behind(self, meter: Meter) -> Prior | None:
+        """The prior; if its latents are models themselves, each behind a meter."""
+        return self.prior
 
     def to(self, device: str) -> Model:
         """Move the model, if it can be moved."""

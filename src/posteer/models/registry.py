@@ -1,4 +1,5 @@
-"""Models by what they are called: a shipped name or a folder, `kind:..`, or `./file.py:name`."""
+"""Models by what they are called: a shipped name or a folder, `kind:..`, `kind(..)`, or
+`./file.py:name`."""
 
 from __future__ import annotations
 
@@ -18,18 +19,20 @@ KINDS: Registry[Callable[[str, str], Model]] = Registry(
         "exact": "posteer.models.exact:from_text",
         "file": "posteer.models.function:from_file",
         "folder": "posteer.models.shipped:load",
+        "personas": "posteer.models.personas:from_text",
     },
 )
-"""Each opens a text on a device. `exact:urn` is opened by the kind before its colon."""
+"""Each opens a text on a device. `exact:urn` is opened by the kind before its colon,
+`personas(urn,exact:urn)` by the one before its bracket."""
 
 
 @undisturbed()
 def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
     """A model by name, or one that was given, with defaults for what it lacks.
 
-    Names are those of shipped models, folders, `exact:` and a prior, or `./file.py:name`. A network
-    is on `device` then: `auto` is the GPU where there is one; with None, what is given as an object
-    stays where it is.
+    Names are those of shipped models, folders, `exact:` and a prior, `./file.py:name`, or
+    `personas(..)` of any of these. A network is on `device` then: `auto` is the GPU where there is
+    one; with None, what is given as an object stays where it is.
 
     >>> open_model("exact:urn").order
     1
@@ -42,12 +45,18 @@ def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
             return function_model(given, getattr(given, "__name__", type(given).__name__))
         made_of = given if isinstance(given, type) else type(given)
         return Adapted(given, made_of.__name__).to(place)
-    kind, colon, _ = given.partition(":")
-    if ".py:" in given:
-        kind = "file"
-    elif not colon or kind not in KINDS:
-        kind = "folder"
-    return KINDS[kind](given, place)
+    return KINDS[_kind_of(given)](given, place)
+
+
+def _kind_of(text: str) -> str:
+    """The bracket first: what is inside may be called anything."""
+    before, bracket, _ = text.partition("(")
+    if bracket and before in KINDS:
+        return before
+    before, colon, _ = text.partition(":")
+    if ".py:" in text:
+        return "file"
+    return before if colon and before in KINDS else "folder"
 
 
 def open_metered(given: str | Model | Any, device: Any = "auto") -> Model:

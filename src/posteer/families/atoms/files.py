@@ -11,7 +11,12 @@ of three (states x tokens x states) the operators of a hidden Markov model, whos
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import math
 import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +25,14 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from posteer.core import Float, InputError, require
+from posteer.core.files import path_of, read_plain, write_atomically
 from posteer.core.reading import read_json
 from posteer.core.spec import number, shown
+from posteer.families.atoms.prior import MOST_ATOMS
 from posteer.families.atoms.side_by_side import side_by_side
 from posteer.families.finite_state.machines import StateLatents, padded, state_latents
 from posteer.families.finite_state.unifilar import from_kernels
@@ -48,6 +56,8 @@ class AtomsInFile:
 
     def latents(self, what: str) -> tuple[ReadingLatents, tuple[int, ...]]:
         """All of them as latents, and which atom each latent is."""
+        vocabs = sorted({table.shape[1] for table in self.tables})
+        require(len(vocabs) == 1, f"{what}: atoms over {vocabs} tokens: expected one vocabulary")
         kernels = [at for at, table in enumerate(self.tables) if table.ndim == 2]
         machines = [at for at, table in enumerate(self.tables) if table.ndim == 3]
         parts: list[ReadingLatents] = []
@@ -58,14 +68,14 @@ class AtomsInFile:
         return side_by_side(parts), (*kernels, *machines)
 
     def _kernel(self, at: int, what: str) -> Float[Tensor, "C V"]:
-        name = f"{what}: {self.names[at]}"
+        name = f"{what}: {_plain(self.names[at])}"
         n_rows, n_columns = self.tables[at].shape
         space_of_table(n_rows, n_columns, name)
         return validated_kernel(self.tables[at].double(), name)
 
     def _machine(self, at: int, what: str) -> StateLatents:
         table, start = self.tables[at].double(), self.starts[at]
-        name = f"{what}: {self.names[at]}"
+        name = f"{what}: {_plain(self.names[at])}"
         return machine_of(table, start, name)
 
 
@@ -91,31 +101,155 @@ def stationary(operators: Float[Tensor, "S V S"]) -> Float[Tensor, "S"]:
 
 def read_atoms(path: Path) -> AtomsInFile:
     """What a file holds, or one line that says what is wrong with it."""
-    require(path.is_file(), f"{path}: no such file of atoms")
+    require(path.is_file(), f"{_plain(path)}: no such file of atoms")
     require(path.stat().st_size <= LARGEST_FILE, f"{path}: larger than {LARGEST_FILE} bytes")
-    data = path.read_bytes()
+    data = read_plain(path)
     digest = hashlib.sha256(data).hexdigest()
     if path.suffix == ".json":
         return _of_json(read_json(data.decode("utf-8", "replace"), str(path)), path, digest)
-    if path.suffix == ".safetensors":
-        try:
-            tensors = load_tensors(data)
-        except (SafetensorError, ValueError) as error:
-            raise InputError(f"{path} is no safetensors file, or is cut short: {error}") from error
-    else:
-        tensors = _of_npz(path)
+    try:
+        tensors = load_tensors(data) if path.suffix == ".safetensors" else _of_npz(data)
+    except UNREADABLE as error:
+        kind = path.suffix.removeprefix(".")
+        why = f"{path} is no {kind} file of numbers, or is cut short: {_plain(error)}"
+        raise InputError(why) from error
+    for name, tensor in tensors.items():
+        real = tensor.is_floating_point() or tensor.dtype in WHOLE
+        require(real, f"{path}: {_plain(name)} holds {tensor.dtype}: expected numbers")
     return _of_tensors(tensors, path, digest)
 
 
-def _of_npz(path: Path) -> dict[str, Tensor]:
+UNREADABLE = (
+    SafetensorError,
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    TypeError,  # types that torch has not
+    OSError,
+    EOFError,
+    KeyError,
+    NotImplementedError,  # ways to compress
+    RuntimeError,  # passwords
+    MemoryError,
+)
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def _of_npz(data: bytes) -> dict[str, Tensor]:
+    """Arrays of an archive, none larger than what is there of it."""
+    found = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        whole = sum(member.file_size for member in archive.infolist())
+        require(whole <= LARGEST_FILE, f"an archive of {whole:,} bytes: at most {LARGEST_FILE:,}")
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                array = _array(file, member.file_size)
+            found[member.filename.removesuffix(".npy")] = torch.from_numpy(array)
+    return found
+
+
+def _array(file: Any, n_bytes: int) -> np.ndarray:
+    """An array whose header says no more than its bytes hold: numpy makes room by the header."""
+    version = np.lib.format.read_magic(file)
+    first = np.lib.format.read_array_header_1_0
+    header = first if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, kind = header(file)
+    require(kind.kind in "fiu", f"an array of {kind}: expected numbers")
+    size = math.prod(shape)
+    require(size * kind.itemsize <= n_bytes, f"an array of shape {shape} in {n_bytes} bytes")
+    held = np.frombuffer(file.read(size * kind.itemsize), dtype=kind, count=size)
+    order: Any = "F" if by_columns else "C"
+    return held.astype(np.float64).reshape(shape, order=order)
+
+
+def _plain(text: object) -> str:
+    """What a file says, on one line and cut where it is long."""
+    return " ".join(shown(text).split())
+
+
+def save_atoms(
+    path: str | Path, atoms: Mapping[str, Any], *, weights: Sequence[float] | Any = None
+) -> Path:
+    """Write atoms to a file that `mixture(FILE)`, `hmm(FILE)` and `open_process` read again.
+
+    An atom is a kernel (contexts x tokens), or a hidden Markov model: its operators (states x
+    tokens x states), or these and a start law as a pair. Anything that numpy makes an array of will
+    do. `weights` are in the order of the atoms; equal if there are none. The ending of the name
+    says what is written: safetensors, npz or JSON.
+
+    >>> import tempfile
+    >>> file = tempfile.mkdtemp() + "/coins.json"
+    >>> _ = save_atoms(file, {"fair": [[0.5, 0.5]], "bent": [[0.9, 0.1]]}, weights=[0.8, 0.2])
+    >>> from posteer import open_process
+    >>> open_process(f"mixture({file})").names
+    ('fair', 'bent')
+    """
+    where = path_of(path, "file of atoms")
+    known = ", ".join(SUFFIXES)
+    require(where.suffix in SUFFIXES, f"{where}: expected a name that ends with one of {known}")
+    tables, starts = {}, {}
+    for name, given in atoms.items():
+        good = isinstance(name, str) and name not in ("", WEIGHTS) and not name.endswith(START)
+        require(good, f"atom {_plain(name)!r}: expected another name")
+        paired = isinstance(given, tuple) and len(given) == 2
+        table = _any_array(given[0] if paired else given, f"atom {_plain(name)}")
+        require(table.ndim in (2, 3), f"atom {_plain(name)}: {table.ndim} axes: expected 2 or 3")
+        tables[name] = table
+        if paired:
+            starts[name] = _any_array(given[1], f"atom {_plain(name)}: start")
+    own = None if weights is None else _any_array(weights, "weights")
+    require(own is None or own.shape == (len(tables),), "weights: expected one for each atom")
+    ordered = tuple(sorted(tables)) if where.suffix != ".json" else tuple(tables)
+    at = torch.tensor([list(tables).index(name) for name in ordered], dtype=torch.long)
+    held = AtomsInFile(
+        ordered,
+        tuple(tables[name] for name in ordered),
+        tuple(starts.get(name) for name in ordered),
+        None if own is None else validated_kernel(own, "weights")[at],
+        "",
+    )
+    require(len(ordered) > 0, "no atoms: expected one or more")
+    held.latents(str(where))
+    write_atomically(where, _written(held, where.suffix))
+    return where
+
+
+def _any_array(given: Any, what: str) -> Tensor:
+    plain = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
     try:
-        with np.load(path) as held:
-            arrays = {name: held[name] for name in held.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is no npz file of numbers, or is cut short: {error}") from error
-    for name, array in arrays.items():
-        require(array.dtype.kind in "fiu", f"{path}: {name} holds {array.dtype}: expected numbers")
-    return {name: torch.from_numpy(array.astype(np.float64)) for name, array in arrays.items()}
+        return torch.from_numpy(np.array(plain, dtype=np.float64))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{what}: expected lists of numbers, rows of one length") from error
+
+
+def _written(held: AtomsInFile, suffix: str) -> bytes:
+    if suffix == ".json":
+        return json.dumps({"atoms": list(_as_json(held))}).encode()
+    tensors = dict(zip(held.names, held.tables, strict=True))
+    pairs = zip(held.names, held.starts, strict=True)
+    tensors |= {f"{name}{START}": start for name, start in pairs if start is not None}
+    if held.weights is not None:
+        tensors[WEIGHTS] = held.weights
+    if suffix == ".safetensors":
+        return save_tensors({name: one.contiguous() for name, one in tensors.items()})
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, one in tensors.items():
+            plain = io.BytesIO()
+            np.lib.format.write_array(plain, one.numpy())
+            archive.writestr(f"{name}.npy", plain.getvalue())
+    return packed.getvalue()
+
+
+def _as_json(held: AtomsInFile) -> Iterator[dict[str, Any]]:
+    for at, (name, table) in enumerate(zip(held.names, held.tables, strict=True)):
+        start = held.starts[at]
+        yield {
+            "name": name,
+            "kernel" if table.ndim == 2 else "operators": table.tolist(),
+            **({} if start is None else {"start": start.tolist()}),
+            **({} if held.weights is None else {"weight": float(held.weights[at])}),
+        }
 
 
 def _of_tensors(tensors: dict[str, Tensor], path: Path, digest: str) -> AtomsInFile:
@@ -123,15 +257,16 @@ def _of_tensors(tensors: dict[str, Tensor], path: Path, digest: str) -> AtomsInF
     starts = {name: one for name, one in tensors.items() if name.endswith(START)}
     names = tuple(sorted(set(tensors) - set(starts)))
     require(len(names) > 0, f"{path}: no table in it, expected one for each atom")
+    require(len(names) <= MOST_ATOMS, f"{path}: {len(names)} atoms: at most {MOST_ATOMS}")
     for name in names:
         axes = tensors[name].ndim
         require(
             axes in (2, 3),
-            f"{path}: {shown(name)} has {axes} axes: expected 2 (contexts x tokens) or 3 "
+            f"{path}: {_plain(name)} has {axes} axes: expected 2 (contexts x tokens) or 3 "
             "(states x tokens x states)",
         )
     strange = sorted(name for name in starts if name.removesuffix(START) not in names)
-    require(not strange, f"{path}: {shown(strange and strange[0])} is the start of nothing")
+    require(not strange, f"{path}: {_plain(strange and strange[0])} is the start of nothing")
     if weights is not None:
         good = weights.shape == (len(names),)
         require(good, f"{path}: weights of shape {tuple(weights.shape)} for {len(names)} atoms")
@@ -149,12 +284,14 @@ def _of_json(held: Any, path: Path, digest: str) -> AtomsInFile:
     good = isinstance(atoms, list) and len(atoms) > 0 and all(isinstance(a, dict) for a in atoms)
     require(good, f'{path}: expected {{"atoms": [{{"name": .., "kernel": ..}}, ..]}}')
     assert isinstance(atoms, list)
-    known = {"name", "weight", "kernel", "operators", "start"}
+    known = ("name", "weight", "kernel", "operators", "start")
+    said = ", ".join(known)
+    require(len(atoms) <= MOST_ATOMS, f"{path}: {len(atoms)} atoms: at most {MOST_ATOMS}")
     tables, starts, weights = [], [], []
     for at, atom in enumerate(atoms):
         name = f"{path}: atom {at}"
-        strange = sorted(set(atom) - known)
-        require(not strange, f"{name} has '{shown(strange and strange[0])}': expected {known}")
+        strange = sorted(set(atom) - set(known))
+        require(not strange, f"{name} has '{_plain(strange and strange[0])}': expected {said}")
         one = ("kernel" in atom) != ("operators" in atom)
         require(one, f"{name}: expected a kernel or operators")
         axes = 2 if "kernel" in atom else 3

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, require
-from posteer.families.finite_state.values import values_of_states
+from posteer.families.finite_state.values import require_room, values_of_states
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.goals.protocol import Utility
 from posteer.tokens.contexts import ContextSpace, validated_kernel
@@ -195,6 +195,10 @@ def reachable(initial: Float[Tensor, "L S"], operators: Float[Tensor, "L S V S"]
 def padded(machines: list[StateLatents]) -> StateLatents:
     """Machines of different sizes side by side; states that are added are never reached."""
     size = max(one.family.n_states for one in machines)
+    require_room(
+        size * size * sum(len(one) * one.family.vocab_size for one in machines),
+        "hidden Markov models",
+    )
     starts, operators = [], []
     for one in machines:
         n, own, vocab = len(one), one.family.n_states, one.family.vocab_size

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from posteer.core import Float, Int
 from posteer.families.finite_state.machines import StateLatents
-from posteer.families.finite_state.values import values_of_states
+from posteer.families.finite_state.values import require_room, values_of_states
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.goals.protocol import Utility
 from posteer.tokens.contexts import ContextSpace
@@ -135,6 +135,7 @@ def from_kernels(kernels: list[Tensor]) -> UnifilarLatents:
     orders = [round(math.log(len(kernel), vocab)) for kernel in kernels]
     deepest = max(orders)
     first = [(vocab**depth - 1) // (vocab - 1) for depth in range(deepest + 2)]
+    require_room(len(kernels) * first[-1] * vocab, "kernels")
     next_state = torch.zeros(first[-1], vocab, dtype=torch.long)
     emission = torch.empty(len(kernels), first[-1], vocab, dtype=torch.float64)
     for depth in range(deepest + 1):

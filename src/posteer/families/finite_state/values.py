@@ -12,12 +12,18 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, require
-from posteer.core.limits import ENUMERABLE_MEANS
+from posteer.core.limits import ENUMERABLE_MEANS, MOST_TABLE_NUMBERS
 from posteer.goals.protocol import FiniteStateForm, Utility
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 Back = Callable[[int, Float[Tensor, "... L S"]], Float[Tensor, "... L S"]]
 """One step backwards along a token: `sum_s' T_v[s, s'] value[s']` for every latent and state."""
+
+
+def require_room(numbers: int, what: str) -> None:
+    """Refuse tables of latents that memory would not hold."""
+    most = MOST_TABLE_NUMBERS
+    require(numbers <= most, f"{what}: tables of {numbers:,} numbers: expected at most {most:,}")
 
 
 def values_of_states(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ class FiniteMixture(MarkovPrior):
 
     kernels: Float[Tensor, "J C V"]
     log_weights: Float[Tensor, "J"]
+    text: str = field(default="", kw_only=True)
 
     @classmethod
     def of(
@@ -34,6 +35,7 @@ class FiniteMixture(MarkovPrior):
         space: ContextSpace,
         kernels: Float[Tensor, "J C V"],
         weights: Float[Tensor, "J"] | None = None,
+        text: str = "",
     ) -> FiniteMixture:
         """Validated construction; equal weights unless given."""
         n = len(kernels)
@@ -46,10 +48,19 @@ class FiniteMixture(MarkovPrior):
             f"kernels of shape {tuple(kernels.shape[1:])}: expected {expected}",
         )
         checked = validated_kernel(given, "weights")
-        return cls(space, validated_kernel(kernels, "kernels of the mixture"), checked.log())
+        sound = validated_kernel(kernels, "kernels of the mixture")
+        return cls(space, sound, checked.log(), text=text)
+
+    def width(self, n_tokens: int) -> int:
+        """Numbers that weighing one history takes, however long it is."""
+        return max(len(self.kernels), self.space.n_contexts) * self.space.vocab_size
 
     @property
     def spec(self) -> str:
+        """The text it was made of, if that is not the kernels themselves; weights of a posterior
+        are its own."""
+        if self.text and not self.context:
+            return self.text
         kernels = ",".join(str(kernel.tolist()) for kernel in self.kernels)
         return f"mixture({kernels},weights={self.log_weights.exp().tolist()})"
 

@@ -22,9 +22,9 @@ ORDER = {
     "device threads userfiles registry weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
-    "families": "protocol reading registry finite_state atoms markov context_trees",
-    "families.finite_state": "values machines unifilar suffixes tilt",
-    "families.atoms": "side_by_side prior files named random_machines ginc",
+    "families": "protocol reading registry tallies finite_state atoms markov context_trees",
+    "families.finite_state": "values expectations fit machines unifilar suffixes tilt",
+    "families.atoms": "side_by_side prior classified files named random_machines ginc",
     "families.context_trees": "law nodes belief closure latents growing posterior prior",
     "families.markov": "kernels walks unvisited means urns tilt geometric prompt_classes family "
     "prior dirichlet mixtures draws fit",

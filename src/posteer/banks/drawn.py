@@ -28,7 +28,7 @@ from posteer.core.randomness import numpy_stream
 from posteer.core.reading import read_json
 from posteer.core.spec import shown
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
-from posteer.families.protocol import Fittable, Latents, Prior
+from posteer.families.protocol import Counted, Described, Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
 from posteer.models.protocol import Model
 from posteer.tokens.contexts import ContextSpace
@@ -44,7 +44,8 @@ class Origin:
 
     `source` is `analytic` (drawn from the process) or `rollouts` (predictive Monte Carlo).
     `context` is what the model had observed: empty for a prior, else the bank is a posterior.
-    `tokens` is what drawing the bank asked of the model.
+    `tokens` is what drawing the bank asked of the model. `family` is what its latents were asked to
+    be, empty where they are what the model says.
     """
 
     source: str
@@ -59,6 +60,7 @@ class Origin:
     device: str = "cpu"
     created: str = ""
     version: str = ""
+    family: str = ""
 
 
 TEXTS = {"source", "model", "fingerprint", "device", "created", "version"}
@@ -175,8 +177,17 @@ class LatentBank(Bank):
 
     @property
     def n_unvisited(self) -> int:
-        """Rows of kernels that no token was counted for."""
-        return 0 if self.counts is None else int((self.counts.sum(-1) == 0).sum())
+        """Rows of kernels that no token was counted for; none where rollouts are kept whole."""
+        if self.counts is None or not isinstance(self.latents.family, Counted):
+            return 0
+        return int((self.counts.sum(-1) == 0).sum())
+
+    @property
+    def rollouts(self) -> Int[Tensor, "L R"] | None:
+        """The tokens of its rollouts, where it keeps them."""
+        if self.sequences is not None or isinstance(self.latents.family, Counted):
+            return self.sequences
+        return self.counts
 
     def statistics(self) -> dict[str, Tensor]:
         """All counts, as they are called in its file."""
@@ -199,6 +210,8 @@ class LatentBank(Bank):
         }
         if family.name != DEFAULT_FAMILY:
             facts["family"] = family.name
+        if isinstance(family, Described):
+            facts |= family.facts()
         write_atomically(path, pack(tensors, facts))
 
 

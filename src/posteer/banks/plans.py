@@ -6,13 +6,15 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from posteer.banks.drawn import LatentBank
 from posteer.core import InputError, require
 from posteer.core.limits import DRAW_SECONDS, MOST_TOKENS, N_SAMPLES, ROLLOUT_LENGTH
 from posteer.core.spec import number, shown, within
-from posteer.families.protocol import Fittable
+from posteer.families.atoms.classified import classified_by
+from posteer.families.protocol import Counted, Family, FinitePrior, Fittable
+from posteer.families.registry import open_family
 from posteer.models.protocol import Model
 
 BLOCK = 64
@@ -33,6 +35,7 @@ class DrawPlan:
     """What determines the rollouts of a bank, together with the model.
 
     `context` are observed tokens that every rollout continues; only what follows them is counted.
+    `family` is what the latents are asked to be (`open_family`), empty for what the model says.
     Sizes that are `free` were named by nobody: they are the most, and of a model whose speed is not
     known as many are drawn as `seconds` allow (`banks.sizing`). Neither is part of what a plan is.
     """
@@ -43,37 +46,37 @@ class DrawPlan:
     context: tuple[int, ...] = ()
     unvisited: str = "donor"
     keep_tokens: bool = False
+    family: str = ""
     free: tuple[str, ...] = field(default=(), compare=False)
     seconds: float = field(default=DRAW_SECONDS, compare=False)
 
     def check(self, model: Model) -> Fittable:
         """The family of the latents; what this model cannot do is refused before anything is
         allocated."""
-        family: object = model.family
-        vocab, longest = model.vocab_size, model.max_length
-        if not isinstance(family, Fittable):
-            raise InputError(f"{model.name} does not say how latents are read off its rollouts")
+        family = fitted_family(model, self.family)
+        vocab, order, longest = model.vocab_size, family.order, model.max_length
         require(self.n_samples >= 2, f"{self.n_samples} latent samples: expected at least 2")
-        size = vocab ** (model.order + 1)
+        size = getattr(family, "numbers", vocab ** (order + 1))  # a family may say what it takes
         require(
             self.n_samples * size <= MOST_NUMBERS,
             f"{self.n_samples} latents of {size} probabilities each: expected at most "
             f"{MOST_NUMBERS // size}",
         )
-        known = getattr(family, "treatments", (self.unvisited,))  # a family may say what it takes
+        known = getattr(family, "treatments", (self.unvisited,))
         require(
             self.unvisited in known,
             f"unvisited '{shown(self.unvisited)}': expected one of {', '.join(known)}",
         )
         within(self.rollout_length, "rollouts of", 1, MOST_TOKENS)
         require(
-            not self.keep_tokens or self.n_samples * self.rollout_length <= 2 * MOST_NUMBERS,
+            (isinstance(family, Counted) and not self.keep_tokens)
+            or self.n_samples * self.rollout_length <= 2 * MOST_NUMBERS,
             f"{self.n_samples} rollouts of {self.rollout_length} tokens are too many to keep: "
             f"expected at most {2 * MOST_NUMBERS} tokens",
         )
         require(
-            self.rollout_length > model.order,
-            f"rollouts of {self.rollout_length} tokens: expected more than the order {model.order}",
+            self.rollout_length > order,
+            f"rollouts of {self.rollout_length} tokens: expected more than the order {order}",
         )
         outside = [token for token in self.context if not 0 <= token < vocab]
         require(
@@ -83,7 +86,7 @@ class DrawPlan:
         )
         most = math.inf if longest is None else longest + 1 - len(self.context)
         require(
-            most > model.order,
+            most > order,
             f"a context of {len(self.context)} tokens: {model.name} was trained on positions for "
             f"{longest}, which leaves none to roll out",
         )
@@ -119,6 +122,25 @@ def seconds_of(value: Any) -> float:
     return seconds
 
 
+@runtime_checkable
+class FittedFamily(Family, Fittable, Protocol):
+    """A family whose latents are read off rollouts."""
+
+
+def fitted_family(model: Model, asked: str = "") -> FittedFamily:
+    """What the latents of a model's rollouts are: what is asked for, else what it says; the atoms
+    of a finite prior where it says nothing that can be read off rollouts."""
+    family: object = model.family
+    prior: object = model.prior
+    if asked:
+        family = open_family(asked, model.vocab_size, model.prior)
+    elif not isinstance(family, Fittable) and isinstance(prior, FinitePrior):
+        family = classified_by(prior, model.name)
+    if not isinstance(family, FittedFamily):
+        raise InputError(f"{model.name} does not say how latents are read off its rollouts")
+    return family
+
+
 def snapshots_of(length: int, halvings: int = 4) -> list[int]:
     """A length halved so many times, while a snapshot there tells something."""
     halves = {length >> times for times in range(1, halvings + 1)}
@@ -144,6 +166,8 @@ def key_of(fingerprint: str, plan: DrawPlan) -> str:
     """Equal for draws of the same rollouts."""
     settings = asdict(plan)
     del settings["free"], settings["seconds"]
+    if not plan.family:  # as draws were called before there was a choice
+        del settings["family"]
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
 
@@ -158,4 +182,5 @@ def plan_of(bank: LatentBank) -> DrawPlan:
         context=origin.context,
         unvisited=bank.unvisited,
         keep_tokens=bank.sequences is not None,
+        family=origin.family,
     )

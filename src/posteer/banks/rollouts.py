@@ -36,7 +36,7 @@ from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory, undisturbed
 from posteer.core.errors import Interrupted
 from posteer.core.randomness import numpy_stream, torch_stream
-from posteer.families.protocol import Fittable
+from posteer.families.protocol import Fittable, FittableAfter
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can
 
@@ -179,7 +179,10 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
         return model.log_predictive(whole[None])[0, -1].double().exp().cpu()
 
     stream = numpy_stream(plan.seed, "unvisited")
-    latents = family.fit(rollouts.counts, plan.unvisited, stream, law_after)
+    if isinstance(family, FittableAfter):
+        latents = family.fit_after(plan.context, rollouts.counts, plan.unvisited, stream)
+    else:
+        latents = family.fit(rollouts.counts, plan.unvisited, stream, law_after)
     origin = Origin(
         source="rollouts",
         model=model.name,
@@ -193,6 +196,7 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
         device=str(model.device),
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
+        family=plan.family,
     )
     return LatentBank(
         latents,

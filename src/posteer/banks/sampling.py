@@ -18,12 +18,23 @@ from posteer.core.files import path_of
 from posteer.core.limits import DRAW_SECONDS, MOST_LATENTS, MOST_SEED, MOST_TOKENS
 from posteer.core.spec import shown, within
 from posteer.core.userfiles import leaving
+from posteer.families.registry import open_family
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_model
 from posteer.tokens.prompts import parse_context
 
 UNVISITED = DrawPlan().unvisited
+
+
+def asked_family(model: Model, asked: str | Any | None) -> str:
+    """What is asked of a model's latents, as it is kept; empty if that is what it says anyway."""
+    if asked is None:
+        return ""
+    given = isinstance(asked, str) and bool(asked.strip())
+    require(given, f"family {shown(asked)}: expected such as hmm(states=3)")
+    found = open_family(asked, model.vocab_size, model.prior)
+    return "" if found == model.family else str(getattr(found, "text", asked))
 
 
 @undisturbed()
@@ -36,6 +47,7 @@ def sample(
     seed: int | Any = 0,
     context: str | Sequence[int] | Any = (),
     unvisited: str | Any = UNVISITED,
+    family: str | Any | None = None,
     keep_tokens: bool = False,
     out: str | Path | Any | None = None,
     chunk: int | Any | None = None,
@@ -50,6 +62,10 @@ def sample(
     With `out`, the same call goes on where an interrupted one stopped, and returns what is there if
     it is whole. Without it, the bank shipped with a model is returned if these are its
     settings. Either is then `reused`. A file of a model that predicts otherwise now is refused.
+
+    `family` says what the latents are believed to be, where the model does not or says otherwise:
+    `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
+    the model's own finite prior.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -70,6 +86,7 @@ def sample(
         context=parse_context(context, opened.vocab_size),
         unvisited=unvisited,
         keep_tokens=keep_tokens,
+        family=asked_family(opened, family),
     )
     chunk = None if chunk is None else within(chunk, "chunk", 1, MOST_LATENTS)
     if out is None and plan == DrawPlan():

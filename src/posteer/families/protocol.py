@@ -205,3 +205,25 @@ class Fittable(Protocol):
 
     def latents_of(self, tensors: dict[str, Tensor]) -> Latents:
         """Latents from the tensors of a bank, which may hold more; refused where they are none."""
+
+
+@runtime_checkable
+class FittableAfter(Protocol):
+    """A fittable family whose latents read the context that rollouts continue."""
+
+    def fit_after(
+        self,
+        context: tuple[int, ...],
+        counts: Tensor,
+        treatment: str,
+        stream: np.random.Generator,
+    ) -> Latents:
+        """Latents of rollouts, where the context has left them."""
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A family that vocabulary and order do not describe whole."""
+
+    def facts(self) -> dict[str, Any]:
+        """What the files of its banks say besides."""

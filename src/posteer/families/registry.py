@@ -41,9 +41,22 @@ FAMILIES: Registry[Callable[[Mapping[str, Any]], Family]] = Registry(
     {
         "markov": "posteer.families.markov.family:from_facts",
         "hmm": "posteer.families.finite_state.machines:from_facts",
+        "atoms": "posteer.families.atoms.classified:from_facts",
     },
 )
 """Each makes a family of what the file of a bank says about it."""
+
+BELIEFS: Registry[Callable[[Spec, int, Prior | None], Family]] = Registry(
+    "family of latents",
+    "beliefs",
+    {
+        "markov": "posteer.families.markov.family:asked_for",
+        "hmm": "posteer.families.finite_state.machines:asked_for",
+        "atoms": "posteer.families.atoms.classified:asked_for",
+    },
+)
+"""Each makes a family of what a user believes of a model: its specification, the vocabulary, and
+the prior where that is known."""
 
 
 @undisturbed()
@@ -55,6 +68,16 @@ def open_process(text: str | Any) -> Prior:
     """
     spec = parse_spec(text)
     return PRIORS[spec.name](spec)
+
+
+def open_family(text: str | Any, vocab_size: int, prior: Prior | None = None) -> Family:
+    """A family by name: `markov(order=2)`, `hmm(states=3)`, `hmm`, or `atoms` of a known prior.
+
+    >>> open_family("hmm(states=3)", 2).name
+    'hmm'
+    """
+    spec = parse_spec(text)
+    return BELIEFS[spec.name](spec, vocab_size, prior)
 
 
 def fingerprint(prior: Prior) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int, require
+from posteer.core.rounding import close_to, rounding_of
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,16 @@ def validated_kernel(
         worst = [round(value, 6) for value in rows[bad_rows][0].tolist()]
         require(False, f"{what}: row {worst} is not a distribution (entries >= 0 that sum to 1)")
     return table / sums
+
+
+def sound_rows(table: Tensor, what: str) -> Float[Tensor, "*B V"]:
+    """Laws of any floats in float64, rows that rounding moved normalised; refused where a row is no
+    law. What is sound stays as it is, to the bit."""
+    require(table.is_floating_point(), f"{what} of {table.dtype}: expected floats")
+    wide = table.double()
+    checked = validated_kernel(wide, what, rounding_of(table.dtype))
+    off = (wide.sum(-1, keepdim=True) - 1).abs() > close_to(wide.dtype)
+    return torch.where(off, checked, wide) if bool(off.any()) else wide
 
 
 def all_sequences(vocab_size: int, length: int) -> Int[Tensor, "K N"]:

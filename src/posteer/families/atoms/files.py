@@ -34,6 +34,7 @@ from posteer.core.reading import read_json
 from posteer.core.spec import number, shown
 from posteer.families.atoms.prior import MOST_ATOMS
 from posteer.families.atoms.side_by_side import side_by_side
+from posteer.families.finite_state.fit import stationary
 from posteer.families.finite_state.machines import StateLatents, padded, state_latents
 from posteer.families.finite_state.unifilar import from_kernels
 from posteer.families.reading import ReadingLatents
@@ -84,19 +85,8 @@ def machine_of(table: Tensor, start: Tensor | None, what: str) -> StateLatents:
     fits = table.ndim == 3 and table.shape[0] == table.shape[2]
     require(fits, f"{what}: operators of shape {tuple(table.shape)}: expected S x V x S")
     checked = validated_kernel(table.flatten(1), f"{what}: operators of a state").view(table.shape)
-    initial = stationary(checked) if start is None else start.double()
+    initial = stationary(checked[None])[0] if start is None else start.double()
     return state_latents(initial[None], checked[None], what)
-
-
-def stationary(operators: Float[Tensor, "S V S"]) -> Float[Tensor, "S"]:
-    """The law of states that a long history leaves, averaged over its phases."""
-    moves = operators.sum(1)
-    size = len(moves)
-    system = torch.cat([moves.T - torch.eye(size, dtype=moves.dtype), moves.new_ones(1, size)])
-    target = moves.new_zeros(size + 1, 1)
-    target[-1] = 1.0
-    law = torch.linalg.lstsq(system, target, driver="gelsd").solution[:, 0].clamp(min=0.0)
-    return law / law.sum()
 
 
 def read_atoms(path: Path) -> AtomsInFile:

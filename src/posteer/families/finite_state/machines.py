@@ -12,14 +12,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core import Float, Int, require
+from posteer.core import Float, Int, Spec, integer, require
+from posteer.core.spec import within
+from posteer.families.finite_state.fit import choose_states, fit_each
 from posteer.families.finite_state.values import require_room, values_of_states
+from posteer.families.protocol import NextToken
 from posteer.families.reading import MeanAfter, ReadingLatents
+from posteer.families.tallies import TokenTally, sound_tokens
 from posteer.goals.protocol import Utility
-from posteer.tokens.contexts import ContextSpace, validated_kernel
+from posteer.tokens.contexts import ContextSpace, sound_rows
+
+MOST_STATES = 64
+"""Of machines that are fitted."""
+MOST_TRIED = 4
+"""States up to which their number is found out where none is named."""
+TREATMENTS = ("donor", "uniform")
 
 
 @dataclass(frozen=True)
@@ -39,18 +50,135 @@ class StateFamily:
         """The contexts that prompt kernels are over: the last token."""
         return ContextSpace(self.vocab_size, 1)
 
+    @property
+    def text(self) -> str:
+        """From which `open_family` makes it again."""
+        return f"hmm(states={self.n_states})"
+
+    @property
+    def treatments(self) -> tuple[str, ...]:
+        """What fills in for what a rollout never met: other rollouts, or all alike."""
+        return TREATMENTS
+
+    @property
+    def numbers(self) -> int:
+        """Of one latent."""
+        return self.n_states * self.vocab_size * self.n_states
+
+    def facts(self) -> dict[str, Any]:
+        """What its files say of it besides vocabulary and order."""
+        return {"n_states": self.n_states}
+
+    def tally(self, n: int, context: tuple[int, ...], device: torch.device) -> TokenTally:
+        return TokenTally(self.vocab_size)
+
+    def fit(
+        self,
+        counts: Int[Tensor, "L T"],
+        treatment: str,
+        stream: np.random.Generator,
+        law_after: NextToken,
+    ) -> StateLatents:
+        """A machine for each rollout, by Baum and Welch."""
+        return self.fit_after((), counts, treatment, stream)
+
+    def fit_after(
+        self,
+        context: tuple[int, ...],
+        counts: Int[Tensor, "L T"],
+        treatment: str,
+        stream: np.random.Generator,
+    ) -> StateLatents:
+        """The same of rollouts that continue a context, where that has left the machines."""
+        uniform = treatment == "uniform"
+        read = behind(counts, context)
+        found = fit_each(read, self.vocab_size, self.n_states, stream, uniform=uniform)
+        return StateLatents(found.initial, found.operators).after(context)
+
     def latents_of(self, tensors: dict[str, Tensor]) -> StateLatents:
         """Latents from the tensors of a bank, refused where they are none."""
         latents = state_latents(tensors["start"], tensors["operators"])
         found = (latents.family.vocab_size, latents.family.n_states)
         expected = (self.vocab_size, self.n_states)
         require(found == expected, f"tokens and states {found}: expected {expected}")
+        sound_tokens(tensors, len(latents), self.vocab_size)
         return latents
+
+
+@dataclass(frozen=True)
+class ChosenStates:
+    """Hidden Markov models of as many states as rollouts ask for, at most so many."""
+
+    vocab_size: int
+    most: int = MOST_TRIED
+    order: int = 0
+
+    @property
+    def name(self) -> str:
+        return "hmm"
+
+    @property
+    def text(self) -> str:
+        return f"hmm(most={self.most})"
+
+    @property
+    def treatments(self) -> tuple[str, ...]:
+        return TREATMENTS
+
+    @property
+    def numbers(self) -> int:
+        return self.of(self.most).numbers
+
+    def of(self, n_states: int) -> StateFamily:
+        """Once their number is known."""
+        return StateFamily(self.vocab_size, n_states)
+
+    def tally(self, n: int, context: tuple[int, ...], device: torch.device) -> TokenTally:
+        return TokenTally(self.vocab_size)
+
+    def fit(
+        self,
+        counts: Int[Tensor, "L T"],
+        treatment: str,
+        stream: np.random.Generator,
+        law_after: NextToken,
+    ) -> StateLatents:
+        return self.fit_after((), counts, treatment, stream)
+
+    def fit_after(
+        self,
+        context: tuple[int, ...],
+        counts: Int[Tensor, "L T"],
+        treatment: str,
+        stream: np.random.Generator,
+    ) -> StateLatents:
+        n_states, _ = choose_states(behind(counts, context), self.vocab_size, self.most, stream)
+        return self.of(n_states).fit_after(context, counts, treatment, stream)
+
+    def latents_of(self, tensors: dict[str, Tensor]) -> StateLatents:
+        return self.of(tensors["start"].shape[1]).latents_of(tensors)
+
+
+def behind(rollouts: Int[Tensor, "L T"], context: tuple[int, ...]) -> Int[Tensor, "L N"]:
+    """Rollouts with the context that they continue."""
+    read = torch.tensor(context, dtype=torch.long).expand(len(rollouts), -1)
+    return torch.cat([read, rollouts.long()], 1)
 
 
 def from_facts(facts: Mapping[str, Any]) -> StateFamily:
     """The family that a bank's file names."""
     return StateFamily(facts["vocab_size"], facts["n_states"])
+
+
+def asked_for(spec: Spec, vocab_size: int, prior: object) -> StateFamily | ChosenStates:
+    """`hmm(states=3)`; `hmm` and `hmm(most=6)` find out how many, by held-out likelihood."""
+    given = spec.take(("states",), states=None, most=None)
+    if given["states"] is None:
+        most = MOST_TRIED if given["most"] is None else integer(given["most"], "hmm: most")
+        return ChosenStates(vocab_size, within(most, "hmm: most", 1, MOST_STATES))
+    require(given["most"] is None, "hmm: states and most exclude each other")
+    n_states = integer(given["states"], "hmm: states")
+    return StateFamily(vocab_size, within(n_states, "hmm: states", 1, MOST_STATES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +298,10 @@ def state_latents(initial: Tensor, operators: Tensor, what: str = "hmm") -> Stat
         f"{what}: operators of shape {shape} and a start of {tuple(initial.shape)}: expected "
         "states x tokens (2 or more) x states, and a start for each state",
     )
-    start = validated_kernel(initial.double(), f"{what}: start")
-    flat = validated_kernel(operators.double().flatten(2), f"{what}: operators of a state")
-    whole = flat.unflatten(2, shape[2:])
+    start = sound_rows(initial, f"{what}: start")
+    whole = sound_rows(operators.flatten(2), f"{what}: operators of a state").unflatten(
+        2, shape[2:]
+    )
     lost = (~reachable(start, whole)).nonzero().tolist()
     require(
         not lost, f"{what}: state {lost[0][-1] if lost else 0} cannot be reached from the start"

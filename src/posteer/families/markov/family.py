@@ -10,14 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from posteer.core import Float, InputError, Int, require
-from posteer.core.rounding import close_to, rounding_of
+from posteer.core import Float, InputError, Int, Spec, integer, require
+from posteer.core.spec import within
 from posteer.families.markov.kernels import lift, log_likelihood, sample_chains
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.unvisited import TREATMENTS, filled
 from posteer.families.protocol import Latents, NextToken
 from posteer.goals.protocol import Utility
-from posteer.tokens.contexts import ContextSpace, count_transitions, validated_kernel
+from posteer.tokens.contexts import ContextSpace, count_transitions, sound_rows
+
+MOST_ORDER = 64
+"""That may be asked for; vocabularies allow far less."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class MarkovFamily:
     @property
     def order(self) -> int:
         return self.space.order
+
+    @property
+    def text(self) -> str:
+        """From which `open_family` makes it again."""
+        return f"markov(order={self.order})"
 
     @property
     def treatments(self) -> tuple[str, ...]:
@@ -74,12 +82,19 @@ class MarkovFamily:
             if name.startswith("counts"):
                 found = tuple(counts.shape)
                 require(found == kernels.shape, f"{name} of shape {found}: one for each latent")
-        return MarkovLatents(self.space, _sound(kernels))
+        return MarkovLatents(self.space, sound_rows(kernels, "a latent's kernel"))
 
 
 def from_facts(facts: Mapping[str, Any]) -> MarkovFamily:
     """The family that a bank's file names."""
     return MarkovFamily(ContextSpace(facts["vocab_size"], facts["order"]))
+
+
+def asked_for(spec: Spec, vocab_size: int, prior: object) -> MarkovFamily:
+    """`markov(order=2)`."""
+    given = spec.take(("order",), order=1)
+    order = within(integer(given["order"], "markov: order"), "markov: order", 0, MOST_ORDER)
+    return MarkovFamily(ContextSpace(vocab_size, order))
 
 
 def markov_space(family: object, who: str) -> ContextSpace:
@@ -95,16 +110,6 @@ def kernels_of(latents: Latents) -> Float[Tensor, "L C V"]:
     if not isinstance(latents, MarkovLatents):
         raise InputError(f"{latents.family.name} latents are no kernels: expected Markov latents")
     return latents.kernels
-
-
-def _sound(kernels: Tensor) -> Float[Tensor, "L C V"]:
-    """Kernels of any floats in float64, rows that rounding moved normalised; refused where a row is
-    no law. What is sound stays as it is, to the bit."""
-    require(kernels.is_floating_point(), f"kernels of {kernels.dtype}: expected floats")
-    wide = kernels.double()
-    checked = validated_kernel(wide, "a latent's kernel", rounding_of(kernels.dtype))
-    off = (wide.sum(-1, keepdim=True) - 1).abs() > close_to(wide.dtype)
-    return torch.where(off, checked, wide) if bool(off.any()) else wide
 
 
 class MarkovTally:

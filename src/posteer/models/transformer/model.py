@@ -71,7 +71,8 @@ class TransformerModel(Model):
     def __init__(self, network: Transformer, name: str, prior: Prior | None = None) -> None:
         self.network, self.name, self.prior = network.eval(), name, prior
         self.vocab_size = network.shape.vocab_size
-        self.family = MarkovFamily(ContextSpace(self.vocab_size, network.shape.order))
+        own = MarkovFamily(ContextSpace(self.vocab_size, network.shape.order))
+        self.family = own if prior is None else prior.family
         self.max_length = None if network.positions is None else network.shape.max_tokens - 1
         self._fingerprint: str | None = None
 

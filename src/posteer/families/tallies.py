@@ -1,0 +1,38 @@
+"""Rollouts kept whole, for families whose latents are not read off counts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posteer.core import Int, require
+
+
+class TokenTally:
+    """All tokens, in the fewest bytes that hold them."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.kind = next(
+            kind
+            for kind in (torch.uint8, torch.int16, torch.int32)
+            if vocab_size - 1 <= torch.iinfo(kind).max
+        )
+        self._kept: list[Tensor] = []
+
+    def add(self, tokens: Int[Tensor, "B"]) -> None:
+        self._kept.append(tokens.to(self.kind))
+
+    def counts(self) -> Int[Tensor, "L T"]:
+        return torch.stack(self._kept, 1).cpu()
+
+
+def sound_tokens(tensors: dict[str, Tensor], n: int, vocab_size: int) -> None:
+    """Refuse what a bank holds as rollouts where that is none of its latents'."""
+    for name, tokens in tensors.items():
+        if name.startswith("counts"):
+            shape = tuple(tokens.shape)
+            require(
+                len(shape) == 2 and shape[0] == n, f"{name} of shape {shape}: one for each latent"
+            )
+            inside = not tokens.numel() or int(tokens.max()) < vocab_size
+            require(inside, f"{name} holds tokens past {vocab_size - 1}")

@@ -34,7 +34,7 @@ EXACT = [
     "exact:markov(vocab=2,order=2)",
     "exact:mixture([[0.9,0.1],[0.2,0.8]],[[0.3,0.7],[0.6,0.4]])",
 ]
-SMALL = CheckSettings(effort=0.5, length=64, future=24)
+SMALL = CheckSettings(effort=0.5, length=64, future=24, families=False)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -81,7 +81,9 @@ def test_a_filter_of_another_prior_is_coherent_but_not_calibrated():
     wrong = "markov(vocab=2,order=1,concentration=0.2)"
     model = Claims(wrong, "urn")
     bank = draw_bank(Metered(model), DrawPlan(n_samples=1000, rollout_length=200))
-    report = check_filter(model, bank, CheckSettings(effort=2.0, length=64, future=24))
+    report = check_filter(
+        model, bank, CheckSettings(effort=2.0, length=64, future=24, families=False)
+    )
     assert report.prior.p_value < 1e-6
     assert report.ranks.p_value < 0.003
     assert report.martingale.p_value > 0.001
@@ -129,7 +131,7 @@ def test_overconfidence_drifts_outward():
 def test_without_a_process_the_other_checks_still_run():
     model = FunctionModel(forgetful, vocab_size=2, order=0)
     bank = sample(model, rollouts=64, length=32)
-    report = check_filter(model, bank, CheckSettings(effort=0.2, length=32))
+    report = check_filter(model, bank, CheckSettings(effort=0.2, length=32, families=False))
     assert report.prior is None and report.ranks is None
     assert set(report.p_values) == {"martingale", "exchangeability"}
 
@@ -225,7 +227,7 @@ def test_swaps_that_make_the_impossible_are_told():
 
     model = FunctionModel(never_three, vocab_size=2, order=0)
     bank = sample(model, rollouts=64, length=64)
-    report = check_filter(model, bank, CheckSettings(effort=0.2, length=40))
+    report = check_filter(model, bank, CheckSettings(effort=0.2, length=40, families=False))
     assert report.exchangeability.impossible > 10
     assert "swapped sequences are impossible" in report.verdict
     json.dumps(report.to_json()["p_values"], allow_nan=False)

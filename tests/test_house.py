@@ -35,8 +35,8 @@ ORDER = {
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
     "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",
-    "banks.checks": "statistics tracing reference convergence exchangeability moments prior "
-    "martingale ranks power report",
+    "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
+    "families prior martingale ranks power report",
     "evaluation": "values ranking",
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing bounds ppt classes auto",

@@ -171,6 +171,13 @@ def sample(
         str,
         Parameter(help="Rows a rollout never reached: donor, uniform, predictive or dirichlet."),
     ] = "donor",
+    family: Annotated[
+        str | None,
+        Parameter(
+            help="What the latents are, if not what the model says: markov(order=2), "
+            "hmm(states=3), hmm, or atoms of its known prior."
+        ),
+    ] = None,
     chunk: Annotated[
         WholeOrNone, Parameter(help="Rollouts at a time; as many as the memory takes by default.")
     ] = None,
@@ -210,6 +217,7 @@ def sample(
             seed=seed,
             context=context,
             unvisited=unvisited,
+            family=family,
             keep_tokens=keep_tokens,
             out=out,
             chunk=chunk,

@@ -41,8 +41,8 @@ def power_of(
     law: Prior | None,
     prior: PriorCheck | None,
     ranks: RankCheck | None,
-    martingale: MartingaleCheck,
-    exchangeability: ExchangeabilityCheck,
+    martingale: MartingaleCheck | None,
+    exchangeability: ExchangeabilityCheck | None,
     level: float,
 ) -> Power:
     """`level` is the chance of a false alarm of each check."""
@@ -52,8 +52,8 @@ def power_of(
         prior=spread,
         concentration=None if spread is None else _concentration(law, prior, spread),
         ranks=None if ranks is None else _excess(ranks, level),
-        martingale=_drift(martingale, level),
-        exchangeability=_lean(exchangeability, level),
+        martingale=None if martingale is None else _drift(martingale, level),
+        exchangeability=None if exchangeability is None else _lean(exchangeability, level),
     )
 
 

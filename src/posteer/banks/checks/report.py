@@ -2,6 +2,8 @@
 
 Four vote, by p-values: prior, calibration and martingale against chance, exchangeability against a
 size that matters. Convergence is a measurement. `power` says how small a departure they could see.
+These are for Markov latents. For any, `families` says which family explains the rollouts best, and
+`atoms` how surely they are told apart where the prior is finite; that votes where `prior` cannot.
 """
 
 from __future__ import annotations
@@ -9,28 +11,44 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from posteer.banks.checks.atoms import AtomCheck, check_atoms
 from posteer.banks.checks.convergence import ConvergenceCheck, check_convergence
 from posteer.banks.checks.exchangeability import ExchangeabilityCheck, check_exchangeability
+from posteer.banks.checks.families import ROLLOUTS, FamilyCheck, check_families
 from posteer.banks.checks.martingale import MartingaleCheck, check_martingale
 from posteer.banks.checks.power import Power, power_of
 from posteer.banks.checks.prior import PriorCheck, check_prior
 from posteer.banks.checks.ranks import RankCheck, check_ranks
 from posteer.banks.checks.reference import reference
 from posteer.banks.checks.statistics import bonferroni
+from posteer.banks.checks.tracing import trace
 from posteer.banks.drawn import LatentBank, open_bank
 from posteer.banks.probes import require_laws
 from posteer.core import Progress, require
 from posteer.core.device import undisturbed
+from posteer.core.randomness import torch_stream
+from posteer.core.shapes import Int
+from posteer.families.atoms.classified import classified_by
+from posteer.families.markov.family import MarkovFamily
+from posteer.families.protocol import FinitePrior, Prior
+from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 from posteer.models.registry import open_metered
 
 ALARM = 0.01
 """Chance that a model that *is* a Bayes filter is told it is not, over all checks together."""
 
+LEAST_ROLLOUTS = 32
+"""That families are compared on: with fewer, halves of halves tell nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
-    """How much to ask of the model; `effort` multiplies numbers, not lengths.
+    """How much to ask of the model; `effort` multiplies numbers, not lengths. With `families`, all
+    of them are fitted to rollouts, which takes longest.
 
     Calibration observes few tokens: after many, the data drown a wrong prior.
     """
@@ -41,6 +59,7 @@ class CheckSettings:
     future: int = 48
     draws: int = 15
     seed: int = 0
+    families: bool = True
 
     def __post_init__(self) -> None:
         require(
@@ -59,7 +78,8 @@ class CheckSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterReport:
-    """What the checks found. `prior` and `ranks` need a known process and are None without one.
+    """What the checks found. `prior` and `ranks` need a known process and are None without one;
+    `order` and what is counted are of Markov latents, and None of others.
 
     A p-value says whether a deviation is beyond chance; the figures beside it say whether it is
     large enough to matter, which for a trained model is the better question.
@@ -69,10 +89,13 @@ class FilterReport:
     order: int
     prior: PriorCheck | None
     ranks: RankCheck | None
-    martingale: MartingaleCheck
-    exchangeability: ExchangeabilityCheck
+    martingale: MartingaleCheck | None
+    exchangeability: ExchangeabilityCheck | None
     convergence: ConvergenceCheck | None
     power: Power
+    family: str = "markov"
+    families: FamilyCheck | None = None
+    atoms: AtomCheck | None = None
 
     @property
     def p_values(self) -> dict[str, float]:
@@ -81,6 +104,7 @@ class FilterReport:
             "ranks": self.ranks,
             "martingale": self.martingale,
             "exchangeability": self.exchangeability,
+            "atoms": self.atoms if self.prior is None else None,
         }
         return {name: check.p_value for name, check in checks.items() if check is not None}
 
@@ -93,11 +117,14 @@ class FilterReport:
     @property
     def verdict(self) -> str:
         """In words, a key of the report's JSON."""
-        bad = self.alarms
-        swaps = self.exchangeability.verdict
+        bad, swaps = self.alarms, self.exchangeability
+        if not self.p_values:
+            return f"no check can tell a Bayes filter of {self.family} latents"
+        what = f"order {self.order}" if swaps is not None else f"{self.family} latents"
+        told = "" if swaps is None else f"; {swaps.verdict}"
         if not bad:
-            return f"no deviation from a Bayes filter of order {self.order} beyond chance; {swaps}"
-        return f"deviates from a Bayes filter of order {self.order}: {', '.join(bad)}; {swaps}"
+            return f"no deviation from a Bayes filter of {what} beyond chance{told}"
+        return f"deviates from a Bayes filter of {what}: {', '.join(bad)}{told}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -133,7 +160,11 @@ def check_filter(
         f"the bank was drawn from {bank.origin.model}, not from {model.name}: nothing to compare",
     )
     require_laws(bank.probe, model, bank.origin.context, "nothing to compare")
-    prior_law, seed = model.prior, given.seed
+    family, seed = bank.latents.family, given.seed
+    if family != model.family:  # what its latents were asked to be
+        model = Metered(model)
+        model.family = family
+    known = model.prior
     longest = model.max_length
     length = given.length if longest is None else min(given.length, longest - model.order)
     require(
@@ -145,36 +176,44 @@ def check_filter(
         if progress is not None:
             progress(what, step, 5)
 
+    markov = isinstance(family, MarkovFamily)
+    alike = known if markov and known is not None and known.family == family else None
     say("checking the prior", 0)
-    exact = None if prior_law is None else reference(prior_law, bank, seed)
+    exact = None if alike is None else reference(alike, bank, seed)
     prior = None if exact is None else check_prior(bank, exact)
-    convergence = check_convergence(bank, exact, seed)
-    say("checking the martingale", 1)
-    martingale = check_martingale(
-        model,
-        rollouts=given.rollouts,
-        length=length,
-        seed=seed,
-        independent_rows=bool(getattr(prior_law, "independent_rows", False)),
-    )
-    say("swapping blocks", 2)
-    swaps = check_exchangeability(model, rollouts=given.rollouts, length=length, seed=seed)
+    convergence = check_convergence(bank, exact, seed) if markov else None
+    martingale, swaps = None, None
+    if markov:
+        say("checking the martingale", 1)
+        martingale = check_martingale(
+            model,
+            rollouts=given.rollouts,
+            length=length,
+            seed=seed,
+            independent_rows=bool(getattr(alike, "independent_rows", False)),
+        )
+        say("swapping blocks", 2)
+        swaps = check_exchangeability(model, rollouts=given.rollouts, length=length, seed=seed)
     ranks = None
-    if prior_law is not None:
+    if alike is not None:
         say("simulating calibration", 3)
         observed = max(given.observed, model.order)
         ranks = check_ranks(
             model,
-            prior_law,
+            alike,
             simulations=given.simulations,
             draws=given.draws,
             observed=observed,
             future=given.future if longest is None else min(given.future, longest - observed),
             seed=seed,
         )
+    posterior = None if known is None else known.after(bank.origin.context)
+    families, atoms = None, None
+    if given.families:
+        say("comparing families", 4)
+        families, atoms = _explained(model, bank, posterior, given)
     say("done", 5)
-    posterior = None if prior_law is None else prior_law.after(bank.origin.context)
-    voting = 2 if prior_law is None else 4
+    voting = 2 if prior is None else 4
     return FilterReport(
         model=model.name,
         order=model.order,
@@ -184,4 +223,42 @@ def check_filter(
         exchangeability=swaps,
         convergence=convergence,
         power=power_of(posterior, prior, ranks, martingale, swaps, ALARM / voting),
+        family=family.name,
+        families=families,
+        atoms=atoms,
     )
+
+
+def _explained(
+    model: Model, bank: LatentBank, posterior: Prior | None, given: CheckSettings
+) -> tuple[FamilyCheck | None, AtomCheck | None]:
+    """Which family explains rollouts, and which atom each; those of the bank where it keeps them,
+    else some that are drawn for it."""
+    n, length = min(ROLLOUTS, given.rollouts), given.length
+    context = bank.origin.context
+    if model.max_length is not None:
+        length = min(length, model.max_length - len(context))
+    kept = bank.rollouts
+    if kept is None:
+        kept = _drawn(model, context, n, length, given.seed)
+    finite: object = posterior
+    atoms = None
+    if isinstance(finite, FinitePrior):
+        atoms = check_atoms(classified_by(finite, model.name), kept)
+    kinds = (bank.latents.family, None if posterior is None else posterior.family)
+    n_states = max(getattr(kind, "n_states", 0) for kind in kinds)
+    some = kept[:n, :length]
+    if len(some) < LEAST_ROLLOUTS:
+        return None, atoms
+    return check_families(some, model.vocab_size, finite, n_states, given.seed), atoms
+
+
+def _drawn(
+    model: Model, context: tuple[int, ...], n: int, length: int, seed: int
+) -> Int[Tensor, "n T"]:
+    generator, parts = torch_stream(seed, "family-check"), []
+    size = max(1, model.batch_limit(len(context) + length))
+    for start in range(0, n, size):
+        observed = torch.tensor(context, dtype=torch.long).expand(min(size, n - start), -1)
+        parts.append(trace(model, observed, length, generator).tokens)
+    return torch.cat(parts)

@@ -8,8 +8,11 @@ from typing import Any
 
 import torch
 
+from posteer.banks.checks.exchangeability import ExchangeabilityCheck
+from posteer.banks.checks.martingale import MartingaleCheck
 from posteer.banks.checks.report import FilterReport
 from posteer.banks.drawn import LatentBank
+from posteer.core import InputError
 from posteer.core.randomness import numpy_stream
 from posteer.families.markov.family import kernels_of
 from posteer.families.protocol import Prior
@@ -21,13 +24,16 @@ ROWS_SHOWN = 4
 
 def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     """Prior, calibration, martingale, exchangeability and convergence."""
+    kind, drifts, swaps = bank.latents.family.name, report.martingale, report.exchangeability
+    if drifts is None or swaps is None:
+        raise InputError(f"--figure: of {kind} latents nothing is drawn: expected Markov ones")
     pyplot = canvas()
     figure, panels = pyplot.subplots(2, 3, figsize=(13, 7.5))
     panels = panels.flatten()
     _prior(panels[0], bank)
     _ranks(panels[1], report)
-    _martingale(panels[2], report)
-    _swaps(panels[3], report)
+    _martingale(panels[2], drifts)
+    _swaps(panels[3], swaps)
     _convergence(panels[4], report)
     panels[5].axis("off")
     words = "\n".join(f"{name}: p = {p:.3g}" for name, p in report.p_values.items())
@@ -76,9 +82,9 @@ def _ranks(panel: Any, report: FilterReport) -> None:
     panel.legend()
 
 
-def _martingale(panel: Any, report: FilterReport) -> None:
+def _martingale(panel: Any, check: MartingaleCheck) -> None:
     panel.set(title="martingale: outward drift to twice the visits", xlabel="visit")
-    drifts = report.martingale.drifts
+    drifts = check.drifts
     if not drifts:
         panel.text(0.5, 0.5, "no change of mind to test", ha="center")
         return
@@ -99,9 +105,9 @@ def _martingale(panel: Any, report: FilterReport) -> None:
     panel.legend()
 
 
-def _swaps(panel: Any, report: FilterReport) -> None:
-    if report.exchangeability.differences:
-        panel.hist(report.exchangeability.differences, 40)
+def _swaps(panel: Any, check: ExchangeabilityCheck) -> None:
+    if check.differences:
+        panel.hist(check.differences, 40)
     panel.set(title="exchangeability: block swaps", xlabel="log-probability lost by swapping, nats")
 
 

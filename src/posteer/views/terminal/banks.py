@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from posteer.banks.checks.families import Explained, FamilyCheck
 from posteer.banks.checks.moments import Moment
 from posteer.banks.checks.power import Power
 from posteer.banks.checks.report import ALARM, FilterReport
@@ -20,8 +21,9 @@ from posteer.views.terminal.panels import rows_table
 
 def bank_facts(bank: LatentBank, out: str | None) -> dict[str, Any]:
     """What `posteer sample --json` prints of a bank."""
-    origin = bank.origin
+    origin, family = bank.origin, bank.latents.family
     return {
+        "family": str(getattr(family, "text", family.name)),
         "model": origin.model,
         "fingerprint": origin.fingerprint,
         "process": origin.process,
@@ -41,13 +43,52 @@ def bank_facts(bank: LatentBank, out: str | None) -> dict[str, Any]:
 
 
 def show_bank(bank: LatentBank, out: str | None) -> None:
-    """Where the latents came from, what they cost, and how each row is spread."""
-    origin, space = bank.origin, bank.space
+    """Where the latents came from, what they cost, and how they are spread."""
+    origin, family = bank.origin, bank.latents.family
     rows = rows_table()
     rows.add_row("latents", f"{len(bank):,} by rollouts of {origin.rollout_length:,} tokens")
     if origin.context:
-        context = show_prompt(list(origin.context), space.vocab_size)
+        context = show_prompt(list(origin.context), family.vocab_size)
         rows.add_row("posterior after", context if len(context) < 60 else f"{context[:57]}...")
+    SPREADS.get(family.name, _named)(rows, bank)
+    cost = f"{origin.tokens:,} model tokens, {origin.seconds:.1f} s on {origin.device}"
+    rows.add_row("cost", cost)
+    again = " (nothing was drawn now: the bank was there)" if bank.reused else ""
+    rows.add_row("drawn", f"{origin.created}{again}")
+    rows.add_row("seed, model", f"{origin.seed}, {origin.fingerprint[:12]}")
+    if out is not None:
+        rows.add_row("file", out)
+    Console().print(Panel(rows, title=Text(f"latent bank of {origin.model}"), expand=False))
+
+
+def _named(rows: Table, bank: LatentBank) -> None:
+    rows.add_row("family", bank.latents.family.name)
+
+
+def _machines(rows: Table, bank: LatentBank) -> None:
+    family: Any = bank.latents.family
+    rows.add_row("family", f"hidden Markov models of {family.n_states} states, one a rollout")
+    emission = bank.latents.tensors()["operators"].sum(-1)
+    sharpest = emission.amax(-1).mean(0).tolist()
+    rows.add_row("likeliest token", f"{_list(sharpest)} in the mean, by state")
+
+
+def _atoms(rows: Table, bank: LatentBank) -> None:
+    family: Any = bank.latents.family
+    classes = bank.latents.tensors()["classes"]
+    shares = classes.bincount(minlength=len(family.prior.atoms)).double() / len(classes)
+    rows.add_row("family", f"{len(shares):,} atoms of {bank.origin.process}"[:70])
+    rows.add_row("shares", _list(shares.tolist()))
+    rows.add_row("known weights", _list(family.prior.log_weights.softmax(0).tolist()))
+
+
+def _list(values: list[float]) -> str:
+    shown = " ".join(f"{value:.3f}" for value in values[:8])
+    return shown if len(values) <= 8 else f"{shown} .."
+
+
+def _kernels(rows: Table, bank: LatentBank) -> None:
+    space = bank.space
     share = bank.n_unvisited / (len(bank) * space.n_contexts)
     rows.add_row(
         "unvisited rows", f"{bank.n_unvisited:,} ({share:.2%}), filled by {bank.unvisited}"
@@ -62,14 +103,10 @@ def show_bank(bank: LatentBank, out: str | None) -> None:
             else (f"P({space.vocab_size - 1} | {_context(space, context_number)})")
         )
         rows.add_row(name, f"{text}   (5, 25, 50, 75, 95 %)")
-    cost = f"{origin.tokens:,} model tokens, {origin.seconds:.1f} s on {origin.device}"
-    rows.add_row("cost", cost)
-    again = " (nothing was drawn now: the bank was there)" if bank.reused else ""
-    rows.add_row("drawn", f"{origin.created}{again}")
-    rows.add_row("seed, model", f"{origin.seed}, {origin.fingerprint[:12]}")
-    if out is not None:
-        rows.add_row("file", out)
-    Console().print(Panel(rows, title=Text(f"latent bank of {origin.model}"), expand=False))
+
+
+SPREADS = {"markov": _kernels, "hmm": _machines, "atoms": _atoms}
+"""How the latents of a family are summed up."""
 
 
 def _context(space: Any, number: int) -> str:
@@ -80,7 +117,8 @@ def _context(space: Any, number: int) -> str:
 
 def show_report(report: FilterReport) -> None:
     """One line a check: what was measured, how large, whether beyond chance."""
-    table = Table(title=f"is {report.model} a Bayes filter of order {report.order}?")
+    kind = f"order {report.order}" if report.family == "markov" else f"{report.family} latents"
+    table = Table(title=f"is {report.model} a Bayes filter of {kind}?")
     for column in ("check", "measured", "p"):
         table.add_column(column)
     n_tests = len(report.p_values)
@@ -100,7 +138,7 @@ def show_report(report: FilterReport) -> None:
                 f"{moment.value:.4f}, exact Bayes {moment.exact:.4f} ± {moment.error:.4f}",
                 _p(moment.p_value, 2 * n_tests * moments.compared),
             )
-    else:
+    elif report.family == "markov":
         table.add_row("prior", "unknown process: nothing to compare with", "")
     if report.ranks is not None:
         ranks = report.ranks
@@ -111,21 +149,37 @@ def show_report(report: FilterReport) -> None:
                 f"{ranks.observed} tokens",
                 _p(p_value, n_tests * len(ranks.p_values)),
             )
-    worst = sorted(report.martingale.drifts, key=lambda drift: drift.p_value)[:3]
-    for drift in worst:
+    drifts = [] if report.martingale is None else report.martingale.drifts
+    for drift in sorted(drifts, key=lambda drift: drift.p_value)[:3]:
         table.add_row(
             f"martingale, row {drift.context}, visit {drift.from_visit} to {drift.to_visit}",
             f"drift {_interval(drift.mean)}, outward {_interval(drift.outward)}",
-            _p(drift.p_value, n_tests * len(report.martingale.drifts)),
+            _p(drift.p_value, n_tests * len(drifts)),
         )
     swaps = report.exchangeability
-    table.add_row(
-        f"{swaps.swaps:.1f} block swaps in {swaps.length} tokens",
-        f"size {_interval(swaps.size)} nats (rounding {swaps.rounding:.1g}), "
-        f"next token {swaps.next_token:.2g}; lean {_interval(swaps.lean)}, "
-        f"matters past {swaps.threshold:g}",
-        _p(swaps.p_value, n_tests),
-    )
+    if swaps is not None:
+        table.add_row(
+            f"{swaps.swaps:.1f} block swaps in {swaps.length} tokens",
+            f"size {_interval(swaps.size)} nats (rounding {swaps.rounding:.1g}), "
+            f"next token {swaps.next_token:.2g}; lean {_interval(swaps.lean)}, "
+            f"matters past {swaps.threshold:g}",
+            _p(swaps.p_value, n_tests),
+        )
+    if report.atoms is not None:
+        sharp = report.atoms
+        table.add_row(
+            f"{sharp.atoms} atoms, {sharp.rollouts:,} rollouts",
+            f"largest weight {sharp.sharpness:.3f}, entropy {sharp.entropy:.2g} nats; "
+            f"{sharp.sure:.0%} of rollouts told for sure (0.99)",
+            _p(sharp.p_value, n_tests),
+        )
+    for one in [] if report.families is None else report.families.tried:
+        table.add_row(
+            f"explained by {family_text(one)}",
+            f"{one.log_likelihood:.4f} ± {one.error:.4f} nats a token, "
+            f"{one.behind:.4f} ± {one.behind_error:.4f} behind the best",
+            "",
+        )
     if report.convergence is not None:
         known = report.convergence.exact_slope
         beside = "" if known is None else f" (exact Bayes {known:.2f})"
@@ -138,7 +192,30 @@ def show_report(report: FilterReport) -> None:
     console.print(table)
     colour = "green" if not report.alarms else "yellow"
     console.print(Text(f"{report.verdict} (false alarms: {ALARM:.0%})", style=colour))
+    if report.families is not None:
+        console.print(Text(families_text(report.families)))
     console.print(Text(power_text(report.power), style="dim"))
+
+
+def family_text(one: Explained) -> str:
+    """A family, and how many of it share the rollouts."""
+    several = one.components > 1 and one.family != "atoms"
+    return f"{one.family} x {one.components}" if several else one.family
+
+
+def families_text(found: FamilyCheck) -> str:
+    """Which family explains the rollouts best, in one line."""
+    best, rivals = found.best, found.rivals
+    figure = f"{best.log_likelihood:.4f} nats a token"
+    said = f"rollouts are explained best by {family_text(best)}: {figure}"
+    if rivals:
+        names = ", ".join(family_text(one) for one in rivals)
+        return f"{said}; as well, to two standard errors, by {names}"
+    for one in found.tried[1:2]:
+        said += f"; {family_text(one)} is {one.behind:.4f} ± {one.behind_error:.4f} behind"
+    for name in found.impossible:
+        said += f"; {name} cannot have emitted some of them"
+    return said
 
 
 def power_text(power: Power) -> str:

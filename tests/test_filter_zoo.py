@@ -106,7 +106,9 @@ QUICK = ("order 2 as 1", "forgetting")
 def test_each_is_caught_at_the_default_effort(name):
     make, by = ZOO[name]
     model = make()
-    report = check_filter(model, sample(model, rollouts=300, length=128), CheckSettings())
+    report = check_filter(
+        model, sample(model, rollouts=300, length=128), CheckSettings(families=False)
+    )
     assert by in report.alarms, (report.verdict, report.p_values)
     assert report.verdict.startswith(f"deviates from a Bayes filter of order {model.order}: ")
 
@@ -114,7 +116,9 @@ def test_each_is_caught_at_the_default_effort(name):
 def test_a_small_dependence_on_order_is_told_and_does_not_vote():
     """As trained networks have: seen by its size, below what matters."""
     model = user(urn(0, 0.999))
-    report = check_filter(model, sample(model, rollouts=100, length=64), CheckSettings(effort=0.3))
+    report = check_filter(
+        model, sample(model, rollouts=100, length=64), CheckSettings(effort=0.3, families=False)
+    )
     swaps = report.exchangeability
     assert not swaps.exact and 0 < swaps.lean.value < swaps.threshold / 2
     assert swaps.p_value > 0.5 and not report.alarms
@@ -163,7 +167,9 @@ def test_moments_of_the_right_prior_alarm_as_often_as_stated(process):
 def test_the_concentration_said_to_be_seen_is_seen(process):
     """80 banks: 90 % less four standard deviations, and far fewer at a third of the departure."""
     model = open_model(f"exact:{process}")
-    report = check_filter(model, sample(model, rollouts=300, length=128), CheckSettings(effort=0.1))
+    report = check_filter(
+        model, sample(model, rollouts=300, length=128), CheckSettings(effort=0.1, families=False)
+    )
     factor = report.power.concentration
     assert 1.2 < factor < 2
     centre = torch.full((model.family.space.n_contexts, 2), 0.5, dtype=torch.float64)
@@ -182,7 +188,7 @@ def test_the_concentration_said_to_be_seen_is_seen(process):
 def test_a_lean_said_to_be_seen_is_seen():
     """400 times as many leans as there were, spread as exponentials are."""
     model = open_model("exact:beta-bernoulli")
-    settings = CheckSettings(effort=0.5, length=32, future=8)
+    settings = CheckSettings(effort=0.5, length=32, future=8, families=False)
     report = check_filter(model, sample(model, rollouts=64, length=32), settings)
     n, lean = report.exchangeability.moved, report.power.exchangeability
     stream = torch.Generator().manual_seed(0)
@@ -198,7 +204,7 @@ def test_a_lean_said_to_be_seen_is_seen():
 @pytest.mark.slow
 def test_filters_are_told_otherwise_no_more_often_than_stated():
     """20 whole reports at an alarm of 1 %: more than 2 have a chance of 0.1 %."""
-    settings = CheckSettings(effort=0.25, length=48, future=16)
+    settings = CheckSettings(effort=0.25, length=48, future=16, families=False)
     alarms = []
     for process in PRIORS:
         model = open_model(f"exact:{process}")

@@ -14,7 +14,7 @@ class TokenTally:
     def __init__(self, vocab_size: int) -> None:
         self.kind = next(
             kind
-            for kind in (torch.uint8, torch.int16, torch.int32)
+            for kind in (torch.int8, torch.int16, torch.int32)
             if vocab_size - 1 <= torch.iinfo(kind).max
         )
         self._kept: list[Tensor] = []

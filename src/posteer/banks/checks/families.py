@@ -20,8 +20,11 @@ from posteer.core.randomness import numpy_stream, torch_stream
 from posteer.core.shapes import Float, Int
 from posteer.families.atoms.classified import classified_by
 from posteer.families.finite_state.fit import fit_mixture
-from posteer.families.markov.fit.expectation_maximisation import RolloutCounts
-from posteer.families.markov.fit.selection import best_start
+from posteer.families.markov.fit.expectation_maximisation import (
+    RolloutCounts,
+    expectation_maximisation,
+    initial_mixture,
+)
 from posteer.families.protocol import FinitePrior
 from posteer.tokens.contexts import ContextSpace, count_transitions
 
@@ -31,8 +34,9 @@ MOST_STATES = 8
 LARGEST_TABLE = 2**12
 """Probabilities of a kernel up to which an order is tried, and of the operators of an HMM."""
 COMPONENTS = (1, 2, 4, 8)
-STEPS = 25
-"""Of a climb: what is left to gain is below what the comparison can see."""
+STEPS, ENOUGH = 25, 1e-3
+"""Of a climb, and nats of a rollout that end it: what is left to gain is below what the comparison
+can see."""
 ROLLOUTS = 256
 
 
@@ -122,7 +126,10 @@ def _markov(
     counts = [RolloutCounts(count_transitions(space, part)) for part in (fitting, judging)]
 
     def judged(n: int, fitted: RolloutCounts, others: RolloutCounts) -> Tensor:
-        return others.log_densities(best_start(space, fitted, n, seed, 1).mixture).logsumexp(-1)
+        stream = numpy_stream(seed, "family-kernels", order, n)
+        start = initial_mixture(space, fitted, n, stream)
+        found = expectation_maximisation(fitted, start, max_steps=STEPS, tolerance=ENOUGH)
+        return others.log_densities(found.mixture).logsumexp(-1)
 
     half = [RolloutCounts(counts[0].counts[start::2]) for start in range(2)]
     n = _supported(lambda n: judged(n, *half), len(fitting))

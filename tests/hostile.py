@@ -209,6 +209,7 @@ COMMANDS = {
     ("sample",): {"--model": MODELS, "--rollouts": whole("20", "30"), "--length": whole("9", "12"),
                   "--out": files("bank"), "--seed": whole("0"), "--context": CONTEXTS,
                   "--unvisited": named("donor", "uniform"), "--chunk": whole("7"),
+                  "--family": named("hmm(states=2)", "markov(order=1)"),
                   "--seconds": REALS, "--effort": REALS, "--figure": files("x.svg"),
                   "--device": DEVICES},
     ("train",): {"--out": files("run"), "--preset": named("tiny"), "--process": named("urn"),

@@ -62,6 +62,7 @@ GOOD = {
     "seconds": [0.5, 1],
     "n_seeds": [1, 2],
     "unvisited": ["donor"],
+    "family": ["hmm(states=2)", "markov(order=1)"],
     "chunk": [None, 7],
     "text": ["urn", "coins(0.2,0.7)", "markov(vocab=3)"],
     "name": ["beta-bernoulli"],
@@ -79,7 +80,7 @@ DOORS = {
     "sample": (
         ["model"],
         ["rollouts", "length", "seconds"],
-        ["seed", "context", "unvisited", "chunk"],
+        ["seed", "context", "unvisited", "chunk", "family"],
     ),
     "expected_utility": (["model", "utility", "prompts", "horizon"], [], ["seed", "device"]),
     "landscape": (["model", "utility", "length", "horizon"], [], ["allowed", "device"]),

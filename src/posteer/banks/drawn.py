@@ -63,7 +63,7 @@ class Origin:
     family: str = ""
 
 
-TEXTS = {"source", "model", "fingerprint", "device", "created", "version"}
+TEXTS = {"source", "model", "fingerprint", "device", "created", "version", "family"}
 
 
 def _require_origin(facts: Mapping[str, Any], vocab_size: int) -> None:

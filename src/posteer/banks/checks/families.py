@@ -34,9 +34,8 @@ MOST_STATES = 8
 LARGEST_TABLE = 2**12
 """Probabilities of a kernel up to which an order is tried, and of the operators of an HMM."""
 COMPONENTS = (1, 2, 4, 8)
-STEPS, ENOUGH = 25, 1e-3
-"""Of a climb, and nats of a rollout that end it: what is left to gain is below what the comparison
-can see."""
+STEPS, LAST_STEPS, ENOUGH = 25, 60, 1e-3
+"""Of a climb, of the last one of machines, which are slower, and nats of a rollout that end it."""
 ROLLOUTS = 256
 
 
@@ -139,13 +138,13 @@ def _markov(
 def _machines(
     n_states: int, vocab_size: int, fitting: Tensor, judging: Tensor, seed: int
 ) -> tuple[int, Tensor]:
-    def judged(n: int, fitted: Tensor, others: Tensor) -> Tensor:
+    def judged(n: int, fitted: Tensor, others: Tensor, steps: int = STEPS) -> Tensor:
         stream = numpy_stream(seed, "family-machines", n_states, n)
-        found = fit_mixture(fitted, vocab_size, n_states, n, stream, restarts=2, steps=STEPS)
+        found = fit_mixture(fitted, vocab_size, n_states, n, stream, restarts=2, steps=steps)
         return found.log_evidence(others)
 
     n = _supported(lambda n: judged(n, fitting[::2], fitting[1::2]), len(fitting))
-    return n, judged(n, fitting, judging)
+    return n, judged(n, fitting, judging, LAST_STEPS)
 
 
 def _supported(judged: Callable[[int], Tensor], n_fitting: int) -> int:

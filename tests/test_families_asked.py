@@ -187,7 +187,7 @@ def test_the_chi_square_is_scipys_and_rare_atoms_share_a_bin():
     ],
 )
 def test_the_family_that_made_rollouts_explains_them_best(text, best):
-    """Each is ahead of k-Markov kernels of another order by ten standard errors and more."""
+    """48 rollouts judge: tokens without memory are behind by more than two standard errors."""
     prior = open_process(text)
     found = check_families(rolled(text, 96, 64), prior.family.vocab_size, prior, 3, 0)
     assert found.best.family in best

@@ -116,7 +116,8 @@ def tokens_of_value(
     """Model tokens that J of one prompt takes: all continuations, or so many that are drawn."""
     if model.vocab_size**horizon <= ENUMERABLE_CONTINUATIONS:
         return model.tokens_of(length, horizon)
-    return model.context_tokens + length + n_rollouts * (horizon - 1)
+    read = length + n_rollouts * (horizon - 1)
+    return model.context_tokens + read * model.tokens_per_token
 
 
 def expected_utilities(

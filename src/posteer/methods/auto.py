@@ -59,12 +59,15 @@ class Auto:
         return open_method(choose([problem]).method).forecast(problem, together)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        before = replace(problems[0].model.queries)
         choice = choose(problems)
+        looked = problems[0].model.queries.since(before)  # latents that are models are asked
         method = open_method(choice.method)
         if method.needs.latents is not LatentsFrom.ROLLOUTS:
             why = f"{choice.method} is used, which draws none"
             require_no_saving(problems[0].request.save_bank, why)
         answers = method.solve(problems, progress)
+        answers[0] = replace(answers[0], queries=answers[0].queries.plus(looked))
         choice = _with_sizes(choice, problems[0].drawn)
         return [replace(answer, choice=_with_reach(choice, answer)) for answer in answers]
 

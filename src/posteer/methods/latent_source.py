@@ -25,7 +25,7 @@ from posteer.evaluation import tokens_of_value
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.protocol import FinitePrior
 from posteer.methods.cautions import Caution, Doubt
-from posteer.methods.protocol import LatentsFrom, Needs, Problem
+from posteer.methods.protocol import LatentsFrom, Needs, Problem, only_asked
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
 
@@ -58,7 +58,7 @@ def uses_atoms(needs: Needs, problem: Problem) -> bool:
     mean. Where it has to be estimated, many draws do so better than one of each."""
     vocab, horizon = problem.vocab_size, problem.horizon
     finite = needs.atoms and isinstance(problem.model.prior, FinitePrior)
-    return finite and has_exact_mean(problem.expected, vocab, horizon)
+    return finite and has_exact_mean(problem.expected, vocab, horizon, not only_asked(problem))
 
 
 def require_no_saving(save_bank: Any, why: str) -> None:

@@ -11,7 +11,7 @@ from posteer.families.markov.family import MarkovFamily
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.protocol import Counted, FinitePrior, Fittable, Tiltable
 from posteer.goals.protocol import Utility
-from posteer.methods.protocol import LatentsFrom, Needs, Problem
+from posteer.methods.protocol import LatentsFrom, Needs, Problem, only_asked
 from posteer.methods.registry import METHODS, open_method
 from posteer.models.protocol import Can
 
@@ -64,7 +64,7 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
     exact = needs.exact_means or (
         needs.tilts and not markov
     )  # states are not rolled out one by one
-    if exact and not has_exact_mean(problem.expected, vocab, horizon):
+    if exact and not has_exact_mean(problem.expected, vocab, horizon, not only_asked(problem)):
         return Unmet(
             "exact_means",
             f"{goal.name} has no exact mean at horizon {horizon} ({vocab}**{horizon} "

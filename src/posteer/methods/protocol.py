@@ -307,6 +307,11 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
     ]
 
 
+def only_asked(problem: Problem) -> bool:
+    """Whether the latents of a problem are models, of whose states nothing is known."""
+    return bool(getattr(problem.model.family, "only_asked", False))
+
+
 def key_of(utility: Any) -> Any:
     """Equal for utilities that are opened as one."""
     return utility if isinstance(utility, str) else id(utility)

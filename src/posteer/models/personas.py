@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Bool, Float, Int, parse_spec, require
-from posteer.core.limits import ENUMERABLE_MEANS, NUMBERS_AT_ONCE, SAMPLED_ROLLOUTS
-from posteer.core.randomness import torch_stream
+from posteer.core.limits import ENUMERABLE_MEANS, NUMBERS_AT_ONCE
 from posteer.core.spec import shown
 from posteer.families.atoms.files import array_of
 from posteer.families.atoms.prior import AtomBelief, AtomPrior
@@ -110,7 +109,7 @@ class PersonaLatents(ReadingLatents):
 
     @property
     def family(self) -> AtomFamily:
-        return AtomFamily(self.models[0].vocab_size)
+        return AtomFamily(self.models[0].vocab_size, only_asked=True)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -132,9 +131,13 @@ class PersonaLatents(ReadingLatents):
         return PersonaReading(states, reading.by_model + torch.stack(news, 1), reading.rows)
 
     def mean_after(self, utility: Utility, horizon: int) -> MeanAfter:
-        """By the tree of continuations; past `ENUMERABLE_MEANS` over some that are drawn."""
-        own = _by_tree if self.family.vocab_size**horizon <= ENUMERABLE_MEANS else _by_rollouts
-        means = [own(Sharp(model), utility, horizon) for model in self.models]
+        """By the tree of continuations, where that is small enough."""
+        vocab = self.family.vocab_size
+        require(
+            vocab**horizon <= ENUMERABLE_MEANS,
+            f"personas: {vocab}**{horizon} continuations are too many to enumerate",
+        )
+        means = [_by_tree(Sharp(model), utility, horizon) for model in self.models]
 
         def mean(reading: PersonaReading, contexts: Int[Tensor, "B"]) -> Float[Tensor, "B L"]:
             pairs = zip(means, reading.states, strict=True)
@@ -172,21 +175,6 @@ def _by_tree(model: Sharp, utility: Utility, horizon: int) -> Any:
             laws = laws_by_levels(model, state.select(rows), len(rows), horizon)
             found.append(objective.of_laws(laws, contexts[rows]))
         return torch.cat(found)
-
-    return mean
-
-
-def _by_rollouts(model: Sharp, utility: Utility, horizon: int) -> Any:
-    def mean(state: SharpState, contexts: Int[Tensor, "B"]) -> Float[Tensor, "B"]:
-        found = []
-        for row, context in enumerate(contexts):
-            generator, values = torch_stream(0, "personas", horizon), []
-            same = torch.full((SAMPLED_ROLLOUTS,), row)
-            for rows in same.split(model.batch_limit(TOKENS_FORESEEN + horizon)):
-                tokens = roll_out_from(model, state.select(rows), horizon, generator)
-                values.append(utility(tokens, context.expand(len(rows))).double())
-            found.append(torch.cat(values).mean())
-        return torch.stack(found)
 
     return mean
 

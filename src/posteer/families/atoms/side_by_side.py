@@ -20,10 +20,11 @@ Machines = StateLatents | UnifilarLatents
 
 @dataclass(frozen=True)
 class AtomFamily:
-    """Latents of any kind over a vocabulary."""
+    """Latents of any kind over a vocabulary; `only_asked` if nothing is known of their states."""
 
     vocab_size: int
     order: int = 0
+    only_asked: bool = False
 
     @property
     def name(self) -> str:

@@ -11,9 +11,12 @@ from posteer.goals.protocol import FiniteStateForm, Utility
 from posteer.tokens.contexts import ContextSpace, all_sequences, continuation_log_probabilities
 
 
-def has_exact_mean(utility: Utility, vocab_size: int, horizon: int) -> bool:
-    """Whether `utility_of_kernels` can be computed, by automaton or by enumeration."""
-    form = utility.finite_state(vocab_size, horizon)
+def has_exact_mean(
+    utility: Utility, vocab_size: int, horizon: int, by_automaton: bool = True
+) -> bool:
+    """Whether the mean utility of a latent can be computed, by automaton or by enumeration; latents
+    that can only be asked are enumerated."""
+    form = utility.finite_state(vocab_size, horizon) if by_automaton else None
     return form is not None or vocab_size**horizon <= ENUMERABLE_MEANS
 
 

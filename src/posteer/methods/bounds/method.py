@@ -68,12 +68,14 @@ class BoundedSearch:
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         answers = []
         for problem in problems:
+            before = replace(problem.model.queries)
             prior = atoms_of(problem)
             n_prompts = problem.vocab_size ** min(problem.length, 64)
             few = n_prompts * len(prior.atoms) <= MOST_READ
             climb = self._climb(self.search if few else replace(self.search, limit=0))
             answer = climb.solve([problem], progress)[0]
-            answers.append(self._proven(problem, prior, answer, progress))
+            proven = self._proven(problem, prior, answer, progress)
+            answers.append(replace(proven, queries=problem.model.queries.since(before)))
         return answers
 
     def _proven(

@@ -58,18 +58,20 @@ class PromptClimb:
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
+        # Latents that are models are asked, first about the context; rollouts are charged elsewhere.
+        asked = replace(problems[0].model.queries) if self.analytic else None
         banks = banks_of(self.needs, problems, progress)
-        before = replace(problems[0].model.queries)
         found = []
         for problem in problems:
+            before, asked = asked or replace(problem.model.queries), None
             bank, held_out = banks[bank_key(self.needs, problem)]
             score = _score(bank, problem)
             with phase("search"):
                 result = _search(problem, score, settings, progress)
             other = None if held_out is None else _score(held_out, problem)
-            found.append((problem, bank, score, result, other))
-        queries = problems[0].model.queries.since(before)
-        return [_answer(*one, queries) for one in found]
+            answer = _answer(problem, bank, score, result, other)
+            found.append(replace(answer, queries=problem.model.queries.since(before)))
+        return found
 
 
 def _score(bank: Bank, problem: Problem) -> LatentScore:
@@ -102,7 +104,6 @@ def _answer(
     score: LatentScore,
     result: SearchResult,
     held_out: LatentScore | None,
-    queries: QueryCount,
 ) -> Answer:
     """The best prompt, with what the latents and others it was not chosen on make of it."""
     best = result.prompts[:1]
@@ -120,7 +121,7 @@ def _answer(
         stopped = scope.stop_reason
     return Answer(
         prompt=result.prompts[0],
-        queries=queries,
+        queries=QueryCount(),
         bank_tokens=bank.tokens,
         surrogate=value,
         surrogate_standard_error=error,

@@ -58,7 +58,7 @@ class PromptClimb:
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
-        # Latents that are models are asked, first about the context; rollouts are charged elsewhere.
+        # Latents that are models are asked, first about the context; rollouts have their own price.
         asked = replace(problems[0].model.queries) if self.analytic else None
         banks = banks_of(self.needs, problems, progress)
         found = []

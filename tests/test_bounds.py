@@ -166,3 +166,14 @@ def test_limits_are_for_methods_that_prove():
 
 def test_a_problem_of_its_own_is_posed():
     assert posed("exact:mess3", "dyck", length=6, nodes=3).request.nodes == 3
+
+
+def test_long_horizons_are_exact_where_all_latents_are_known():
+    """2**40 continuations: the induction over states against the law of a coin."""
+    found = elicit("exact:coins(0.3)", "frequency(0.3,token=1)", length=4, horizon=40)
+    assert found.standard_error == 0 and found.judged.exact
+    ones = torch.distributions.Binomial(40, torch.tensor(0.3).double())
+    counts = torch.arange(41).double()
+    worth = -((counts / 40 - 0.3) ** 2)
+    expected = float((ones.log_prob(counts).exp() * worth).sum())
+    assert found.expected_utility == pytest.approx(expected, abs=1e-9)

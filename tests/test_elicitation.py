@@ -54,13 +54,14 @@ def test_every_method_keeps_the_promise_of_its_record(method):
         "ppt-rb-analytic": "(samples=300,steps=40)",
         "classes": "(samples=300,rollout-length=50)",
         "classes-analytic": "(samples=300)",
+        "bounds": "(nodes=50)",
         "climb": "(samples=300,rollout-length=50)",
         "climb-analytic": "(samples=300)",
     }[method]
-    search = not method.startswith(("ppt", "classes", "climb", "auto"))
-    found = elicit(
-        "beta-bernoulli" if search else "exact:urn", "dyck", length=5, method=method + small
-    )
+    search = not method.startswith(("ppt", "classes", "climb", "bounds", "auto"))
+    exact = "exact:coins(0.2,0.7)" if method == "bounds" else "exact:urn"
+    model = "beta-bernoulli" if search else exact
+    found = elicit(model, "dyck", length=5, method=method + small)
     record = found.to_json()
     assert set(record) >= PROMISED
     assert len(record["prompt"]) == 5
@@ -72,9 +73,9 @@ def test_every_method_keeps_the_promise_of_its_record(method):
     if not search:
         assert record["cost"]["forward_tokens"] == 0
         assert record["cost"]["backward_tokens"] == 0
-        sampled = 0 if method.endswith(("analytic", "auto")) else 300 * 49
+        sampled = 0 if method.endswith(("analytic", "auto", "bounds")) else 300 * 49
         assert record["cost"]["bank_tokens"] == sampled
-        certified = method.startswith(("classes", "climb", "auto"))
+        certified = method.startswith(("classes", "climb", "bounds", "auto"))
         assert (record["certificate"] is not None) == certified
         assert (record["choice"] is not None) == (method == "auto")
         return

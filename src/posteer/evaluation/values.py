@@ -28,7 +28,8 @@ from posteer.core.limits import (
 from posteer.core.randomness import torch_stream
 from posteer.core.spec import within
 from posteer.core.weights import weighted_mean
-from posteer.families.protocol import Latents
+from posteer.families.markov.means import has_exact_mean
+from posteer.families.protocol import FinitePrior, Latents
 from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_of
 from posteer.goals.utilities import Goal, expected, open_goal
 from posteer.models.continuations import (
@@ -38,7 +39,7 @@ from posteer.models.continuations import (
     shared_laws,
 )
 from posteer.models.meter import Metered
-from posteer.models.protocol import Model
+from posteer.models.protocol import Can, Model
 from posteer.models.registry import open_metered
 from posteer.tokens.contexts import ContextSpace, all_sequences
 from posteer.tokens.prompts import parse_prompt
@@ -88,6 +89,10 @@ def expected_utility(
         value = objective.of_laws(read(model, prompts, horizon), contexts)
         require_numbers(goal, value)
         return Evaluation(value, torch.zeros_like(value), exact=True)
+    by_atoms = _by_atoms(model, goal, prompts, horizon, contexts)
+    if by_atoms is not None:
+        require_numbers(goal, by_atoms)
+        return Evaluation(by_atoms, torch.zeros_like(by_atoms), exact=True)
     if isinstance(goal, ForwardCrossEntropy):
         raise InputError(
             f"{goal.name} needs every continuation: {model.vocab_size}**{horizon} are too many to "
@@ -108,6 +113,27 @@ def expected_utility(
     means, errors = zip(*results, strict=True)
     require_numbers(goal, torch.stack(means))
     return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
+
+
+def _by_atoms(
+    model: Model,
+    goal: Goal,
+    prompts: Int[Tensor, "B m"],
+    horizon: int,
+    contexts: Int[Tensor, "B"],
+) -> Float[Tensor, "B"] | None:
+    """J at any horizon where all latents of an exact model are known, and each has its mean."""
+    prior: object = model.prior
+    known = Can.EXACT in model.can and isinstance(prior, FinitePrior)
+    if not known or isinstance(goal, ForwardCrossEntropy) or model.tokens_per_token > 1:
+        return None
+    assert isinstance(prior, FinitePrior)
+    if not has_exact_mean(goal, model.vocab_size, horizon):
+        return None
+    atoms = prior.as_atoms()
+    belief = atoms.read(prompts)
+    means = atoms.latents.mean_after(goal, horizon)(belief.reading, contexts)
+    return weighted_mean(belief.log_joint, means).value
 
 
 def tokens_of_value(

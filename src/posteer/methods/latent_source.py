@@ -219,8 +219,10 @@ def _after(problem: Problem, bank: LatentBank) -> Bank:
 
 
 def _require_match(problem: Problem, model: Model, bank: LatentBank) -> None:
+    """Latents may be of a family that was asked for when they were drawn."""
     require(
-        bank.latents.family == model.family,
+        bank.latents.family == model.family
+        or (bool(bank.origin.family) and bank.latents.family.vocab_size == model.vocab_size),
         f"the bank is of {bank.latents.family.vocab_size} tokens at order "
         f"{bank.latents.family.order}: {model.name} has {model.vocab_size} at order {model.order}",
     )

@@ -28,7 +28,7 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
     """What a problem lacks for a method with these needs; None if nothing."""
     model, goal = problem.model, problem.goal
     vocab, horizon = problem.vocab_size, problem.horizon
-    family: Any = model.family
+    family: Any = problem.family
     if needs.expected_utility and not isinstance(goal, Utility):
         return Unmet(
             "expected_utility",

@@ -254,6 +254,11 @@ class Problem:
         return self.model.vocab_size
 
     @property
+    def family(self) -> Any:
+        """What the latents are: a given bank's own, else what the model says of its."""
+        return self.model.family if self.bank is None else self.bank.latents.family
+
+    @property
     def expected(self) -> Utility:
         """The goal as a utility, for methods whose surrogate is the mean of one."""
         return expected(self.goal)
@@ -261,7 +266,7 @@ class Problem:
     @property
     def space(self) -> ContextSpace:
         """The contexts of the model's latents, where these are Markov kernels."""
-        return markov_space(self.model.family, self.model.name)
+        return markov_space(self.family, self.model.name)
 
     @cached_property
     def markov(self) -> ClassProblem:
@@ -309,7 +314,7 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
 
 def only_asked(problem: Problem) -> bool:
     """Whether the latents of a problem are models, of whose states nothing is known."""
-    return bool(getattr(problem.model.family, "only_asked", False))
+    return bool(getattr(problem.family, "only_asked", False))
 
 
 def key_of(utility: Any) -> Any:

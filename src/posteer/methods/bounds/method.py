@@ -72,7 +72,9 @@ class BoundedSearch:
             prior = atoms_of(problem)
             n_prompts = problem.vocab_size ** min(problem.length, 64)
             few = n_prompts * len(prior.atoms) <= MOST_READ
-            climb = self._climb(self.search if few else replace(self.search, limit=0))
+            seconds = min(self.search.seconds, self.seconds)
+            search = replace(self.search, seconds=seconds)
+            climb = self._climb(search if few else replace(search, limit=0))
             answer = climb.solve([problem], progress)[0]
             proven = self._proven(problem, prior, answer, progress)
             answers.append(replace(proven, queries=problem.model.queries.since(before)))
@@ -85,6 +87,8 @@ class BoundedSearch:
         assert value is not None, "climbing has one"
         if answer.certificate is not None:
             return replace(answer, proof=Proof(value, 0.0, answer.certificate.count))
+        if answer.stop_reason is StopReason.INTERRUPTED:
+            return answer
         utility, request = problem.expected, problem.request
         with phase("bound"):
             suffixes = suffixes_of(

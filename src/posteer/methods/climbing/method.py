@@ -110,10 +110,13 @@ def _answer(
     scores = score.scores(best)
     other = None if held_out is None else held_out.scores(best)
     value, error = float(scores.value[0]), float(scores.standard_error[0])
-    sound = bank.exact or bool(trusted_weights(scores, len(score.latents))[0])
+    drawn = bank.origin.source == "analytic"  # latents read off rollouts err as well
+    sound = bank.exact or (drawn and bool(trusted_weights(scores, len(score.latents))[0]))
     shape, ess = float(scores.pareto_k[0]), float(scores.ess_fraction[0])
     certificate = None
     stopped = StopReason.LOCAL_OPTIMUM if result.finished else StopReason.ROUND_LIMIT
+    if result.interrupted:
+        stopped = StopReason.INTERRUPTED
     if result.complete:
         scope = Scope.PROMPTS if problem.allowed is None else Scope.ALLOWED_PROMPTS
         name = EXACT if bank.exact else "importance"

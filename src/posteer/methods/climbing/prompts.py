@@ -7,9 +7,10 @@ until no move of any kind that is tried improves them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -50,13 +51,14 @@ FINALISTS = 4
 class PromptSearchSettings:
     """`keep` best prompts are returned; up to `limit` of them are tried one and all. Past it beams
     of `width`, `restarts` repetitive and as many random prompts are climbed from for at most
-    `max_rounds` rounds."""
+    `max_rounds` rounds, or until `seconds` have passed."""
 
     keep: int = 10
     limit: int = LISTED_PROMPTS
     width: int = 64
     restarts: int = 8
     max_rounds: int = 1000
+    seconds: float = math.inf
 
     def __post_init__(self) -> None:
         within(self.keep, "keep", 1, MOST_OF_ANY)
@@ -69,13 +71,15 @@ class PromptSearchSettings:
 @dataclass(frozen=True, eq=False)
 class SearchResult:
     """The best prompts, best first. `complete`: every prompt was tried; `finished`: else no move
-    improves the best. `n_scored` counts whole prompts, each once."""
+    improves the best; `interrupted`: somebody would not wait. `n_scored` counts whole prompts, each
+    once."""
 
     prompts: Int[Tensor, "K m"]
     values: Float[Tensor, "K"]
     n_scored: int
     complete: bool
     finished: bool
+    interrupted: bool = False
     history: list[Step] = field(default_factory=list, repr=False)
 
 
@@ -95,7 +99,12 @@ def search_prompts(
     if vocab_size**length <= settings.limit:
         return _all_prompts(score, vocab_size, length, allowed, settings.keep)
     search = _Search(score, vocab_size, length, allowed, settings, seed, progress)
-    found = search.climb(search.starts(starts, min(max(shortest, 1), length)))
+    try:
+        found = search.climb(search.starts(starts, min(max(shortest, 1), length)))
+    except KeyboardInterrupt:
+        if not search.known.values:
+            raise
+        found = replace(search.best(), interrupted=True)
     if len(found.prompts) == 0:
         raise InputError(_nothing(allowed, length))
     return found
@@ -122,7 +131,7 @@ def _all_prompts(
         raise InputError(_nothing(None, length))
     seconds = time.perf_counter() - started
     history = [Step(float(values[best[0]]), len(prompts), 0, 0, seconds)]
-    return SearchResult(prompts[best], values[best], len(prompts), True, True, history)
+    return SearchResult(prompts[best], values[best], len(prompts), True, True, history=history)
 
 
 class _Search:
@@ -245,7 +254,7 @@ class _Search:
         most = self.settings.max_rounds
         for done in range(1, most + 1):
             kind = int(at.min())
-            if kind == len(kinds):
+            if kind == len(kinds) or self._late():
                 break
             if kind > 0 and len(current) > FINALISTS:
                 order = np.lexsort((-standing[:, 1].numpy(), -standing[:, 0].numpy()))
@@ -265,8 +274,15 @@ class _Search:
             if self.progress is not None:
                 self.progress("climbing", done, most)
         finished = bool((at == len(kinds)).all())
+        return replace(self.best(), finished=finished, history=history)
+
+    def best(self) -> SearchResult:
+        """What is known by now."""
         prompts, values = self.known.top(self.length)
-        return SearchResult(prompts, values, len(self.known.values), False, finished, history)
+        return SearchResult(prompts, values, len(self.known.values), False, False)
+
+    def _late(self) -> bool:
+        return time.perf_counter() - self.started > self.settings.seconds
 
     def _best_neighbours(
         self, kind: Neighbourhood, rows: Int[Tensor, "K m"]

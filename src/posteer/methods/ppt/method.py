@@ -65,7 +65,7 @@ class PosteriorPrefixTuning:
             probe = replace(self, analytic=True, ascent=replace(self.ascent, max_steps=steps))
             probe.optimise(problems)
 
-        if not isinstance(problem.model.family, MarkovFamily):
+        if not isinstance(problem.family, MarkovFamily):
             return Work(None)
         return work_of_ascents(
             problem, together, self.draw.n_samples, self.ascent.max_steps, self.exact_means, ascend
@@ -74,7 +74,7 @@ class PosteriorPrefixTuning:
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems whose latents and goals agree in order ascend as one batch; latents that are no
         kernels one after another, with exact means."""
-        if not isinstance(problems[0].model.family, MarkovFamily):
+        if not isinstance(problems[0].family, MarkovFamily):
             linear = self.tilt == "linear"
             require(linear, f"{self.name}: tilt {self.tilt} works on Markov kernels: use linear")
             return solve_on_states(problems, self.needs, self.ascent, progress)

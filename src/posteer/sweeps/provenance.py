@@ -54,7 +54,8 @@ def _revision() -> str | None:
     plain = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(package), *words]
+        # Optional locks would be left behind if this process is killed meanwhile.
+        command = ["git", "--no-optional-locks", "-C", str(package), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=plain)
         return done.stdout.strip()
 

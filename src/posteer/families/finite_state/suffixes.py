@@ -31,6 +31,10 @@ MOST_KNOWN_CONTEXTS = 2**16
 """Contexts up to which tokens are looked through for whether they tell the state."""
 
 
+MOST_STEPS = 2**26
+"""Contexts x tokens x latents whose probabilities are held."""
+
+
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """Suffixes by their contexts; scales of single nodes do not matter."""
@@ -283,6 +287,9 @@ def _of_unifilar(
     if memory is None:
         return None
     memory = max(memory, utility.order, 1)
+    vocab = latents.family.vocab_size
+    if vocab ** (memory + 1) * len(latents) > MOST_STEPS:
+        return None
     state = int(latents.read(torch.tensor([read], dtype=torch.long)).states[0])
     return KnownStates(latents, memory, state, utility, horizon) if memory < length else None
 

@@ -283,6 +283,7 @@ FIGURES_OF_DOUBT = {
         "plain_surrogate": 0.5,
         "plain_standard_error": 0.1,
     },
+    Doubt.MODEL_DEPARTS: {"plain_surrogate": 0.5},
     Doubt.SURROGATE_IS_OFF: {"standard_errors": 9.0},
     Doubt.BANK_MISMATCH_ALLOWED: {"bank": "another"},
 }

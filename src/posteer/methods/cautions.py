@@ -16,6 +16,9 @@ BLAMED_BEYOND = 5.0
 ROUNDING = 1e-6
 """Of J on a network, relative to its size: an error of zero is no reason to blame anybody."""
 
+DEPARTURE = 0.05
+"""Of J, by which a model may be off from exact Bayes under its own prior before it is said."""
+
 LEAST_ESS_FRACTION, MOST_PARETO_K = 0.01, 0.7
 
 
@@ -23,6 +26,7 @@ class Doubt(StrEnum):
     """What a record warns of."""
 
     MODEL_IS_NO_SUCH_FILTER = "model-is-no-such-filter"
+    MODEL_DEPARTS = "model-departs"
     SURROGATE_IS_OFF = "surrogate-is-off"
     LOW_ESS = "low-ess"
     HIGH_PARETO_K = "high-pareto-k"
@@ -63,7 +67,13 @@ def of_search(answer: Answer, expected_utility: float, exact: bool) -> Iterator[
     """
     verified = answer.verified
     same_prompt = verified is None or verified.place in (None, 1)
-    if exact and same_prompt:
+    known = answer.plain_surrogate if answer.plain_standard_error == 0 else None
+    if exact and same_prompt and known is not None:  # nothing was estimated: how much, not whether
+        size = max(abs(known), abs(expected_utility))
+        if abs(expected_utility - known) > DEPARTURE * size + ROUNDING:
+            departs = {"plain_surrogate": known, "expected_utility": expected_utility}
+            yield Caution(Doubt.MODEL_DEPARTS, departs)
+    elif exact and same_prompt:
         error = answer.plain_standard_error
         off = errors_off(answer.plain_surrogate, error, expected_utility)
         if off is not None:

@@ -113,6 +113,23 @@ def _small(process: str, vocab: int, order: int) -> TrainingPlan:
     )
 
 
+def _machine(process: str, vocab: int, length: int = 256) -> TrainingPlan:
+    """A filter of finitely many machines: they are told apart within some hundred tokens."""
+    return TrainingPlan(
+        process=process,
+        architecture=_shape(vocab, 0, 4, 128, 4, 512, positions="learned", max_tokens=length),
+        batch=128,
+        length=length,
+        steps=20_000,
+        warmup=1000,
+        peak_rate=1e-3,
+    )
+
+
+EIGHT_MESS3 = (
+    "mess3(x=[0.05,0.1,0.15,0.2,0.05,0.1,0.15,0.2],a=[0.6,0.6,0.6,0.6,0.85,0.85,0.85,0.85])"
+)
+
 PRESETS = {
     "beta-bernoulli": TrainingPlan(
         process="beta-bernoulli",
@@ -132,6 +149,8 @@ PRESETS = {
     ),
     "ternary": _small("markov(vocab=3,order=1)", 3, 1),
     "second-order": _small("markov(vocab=2,order=2)", 2, 2),
+    "mess3-mixture": _machine(EIGHT_MESS3, 3),
+    "ginc": _machine("ginc", 20),
     "tiny": TrainingPlan(
         process="beta-bernoulli",
         architecture=_shape(2, 0, 1, 32, 2, 64),
@@ -143,8 +162,8 @@ PRESETS = {
         final_rate=1e-4,
     ),
 }
-"""The paper's two models (its app. bft_training), two past them, and one that trains in a minute on
-two cores."""
+"""The paper's two models (its app. bft_training), four past them, and one that trains in a minute
+on two cores."""
 
 
 def preset(name: str) -> TrainingPlan:

@@ -43,6 +43,8 @@ DOUBTS = {
     Doubt.MODEL_IS_NO_SUCH_FILTER: "plain weights say {plain_surrogate:.4f} ± "
     "{plain_standard_error:.4f}, {standard_errors:.0f} standard errors off: the model is no such "
     "Bayes filter",
+    Doubt.MODEL_DEPARTS: "exact Bayes under its prior says {plain_surrogate:.4f}: the model "
+    "departs from it",
     Doubt.SURROGATE_IS_OFF: "{standard_errors:.0f} standard errors off: the estimate or the model "
     "is to blame, and nothing tells which",
     Doubt.LOW_ESS: "low: the bank hardly covers this posterior",
@@ -60,6 +62,7 @@ def doubt_text(warnings: Sequence[Caution], kind: Doubt) -> str:
 
 IN_SHORT = {
     Doubt.MODEL_IS_NO_SUCH_FILTER: "the model is no such Bayes filter",
+    Doubt.MODEL_DEPARTS: "the model departs from exact Bayes under its prior",
     Doubt.SURROGATE_IS_OFF: "surrogate and model disagree",
     Doubt.LOW_ESS: "the bank hardly covers the posterior",
     Doubt.HIGH_PARETO_K: "Pareto k-hat above 0.7, do not trust the surrogate",
@@ -110,24 +113,28 @@ def verified_text(found: Verification) -> str:
     )
 
 
-def certificate_text(found: Certificate, doubted: bool = False) -> str:
-    """What the prompt is provably best of; nothing where the model is no such filter."""
+def certificate_text(found: Certificate, doubted: bool = False, known: bool = True) -> str:
+    """What the prompt is provably best of; nothing where the model is no such filter. Of a prior
+    alone where it is not `known` that the model filters it exactly."""
     if doubted:
         return "none: what is best for this bank is not known to be so for this model"
     if found.estimator == EXACT:
-        return f"optimal over all {found.count:,} {found.scope}, exactly"
+        whose = "" if known else " for its prior"
+        return f"optimal over all {found.count:,} {found.scope}{whose}, exactly"
     return (
         f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
         f"standard error {found.standard_error:.4f}"
     )
 
 
-def proof_text(found: Proof, stopped: StopReason | None) -> str:
-    """What no prompt exceeds."""
+def proof_text(found: Proof, stopped: StopReason | None, known: bool = True) -> str:
+    """What no prompt exceeds, on the model or on its prior alone."""
+    whose = "" if known else " for its prior"
     if found.gap <= 0:
-        return f"no prompt is better ({found.nodes:,} nodes)"
+        return f"no prompt is better{whose} ({found.nodes:,} nodes)"
     why = "" if stopped in (None, StopReason.PROVEN) else f", {stopped}"
-    return f"no prompt exceeds {found.bound:.6g}, {found.gap:.1e} more ({found.nodes:,} nodes{why})"
+    more = f"{found.gap:.1e} more ({found.nodes:,} nodes{why})"
+    return f"no prompt exceeds {found.bound:.6g}{whose}, {more}"
 
 
 def interrupted_text(stop: Interrupted) -> str:

@@ -90,7 +90,7 @@ class SideBySide(ReadingLatents):
     def roll_out(
         self, length: int, generator: torch.Generator, head: tuple[int, ...] = ()
     ) -> Int[Tensor, "L T"]:
-        tokens = torch.zeros(len(self), length, dtype=torch.long)
+        tokens = torch.zeros(len(self), length, dtype=torch.long, device=generator.device)
         first = 0
         for part in self.parts:
             own = ((self.rows >= first) & (self.rows < first + len(part))).nonzero()[:, 0]

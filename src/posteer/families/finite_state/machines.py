@@ -270,13 +270,13 @@ class StateLatents(ReadingLatents):
     def roll_out(
         self, length: int, generator: torch.Generator, head: tuple[int, ...] = ()
     ) -> Int[Tensor, "L T"]:
-        own = self.after(head)
+        own, device = self.after(head), generator.device
         n_states, vocab = self.family.n_states, self.family.vocab_size
-        state = _drawn(own.initial, generator)
-        tokens = torch.zeros(len(self), length, dtype=torch.long)
-        each = torch.arange(len(self))
+        state = drawn_of(own.initial.to(device), generator)
+        tokens = torch.zeros(len(self), length, dtype=torch.long, device=device)
+        each, operators = torch.arange(len(self), device=device), own.operators.to(device)
         for place in range(length):
-            move = _drawn(own.operators[each, state].reshape(-1, vocab * n_states), generator)
+            move = drawn_of(operators[each, state].reshape(-1, vocab * n_states), generator)
             tokens[:, place], state = move // n_states, move % n_states
         return tokens
 
@@ -284,8 +284,9 @@ class StateLatents(ReadingLatents):
         return {"start": self.initial, "operators": self.operators}
 
 
-def _drawn(law: Float[Tensor, "L K"], generator: torch.Generator) -> Int[Tensor, "L"]:
-    uniform = torch.rand(len(law), 1, dtype=law.dtype, generator=generator)
+def drawn_of(law: Float[Tensor, "L K"], generator: torch.Generator) -> Int[Tensor, "L"]:
+    """A draw of each law."""
+    uniform = torch.rand(len(law), 1, dtype=law.dtype, generator=generator, device=law.device)
     return (uniform >= law.cumsum(-1)[:, :-1]).sum(-1)
 
 

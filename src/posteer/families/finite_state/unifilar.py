@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from posteer.core import Float, Int
-from posteer.families.finite_state.machines import StateLatents
+from posteer.families.finite_state.machines import StateLatents, drawn_of
 from posteer.families.finite_state.values import require_room, values_of_states
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.goals.protocol import Utility
@@ -106,13 +106,14 @@ class UnifilarLatents(ReadingLatents):
     def roll_out(
         self, length: int, generator: torch.Generator, head: tuple[int, ...] = ()
     ) -> Int[Tensor, "L T"]:
-        state = self.read(torch.tensor([head], dtype=torch.long)).states.expand(len(self))
-        each, tokens = torch.arange(len(self)), torch.zeros(len(self), length, dtype=torch.long)
+        device, n = generator.device, len(self)
+        state = self.read(torch.tensor([head], dtype=torch.long)).states.expand(n).to(device)
+        tokens = torch.zeros(n, length, dtype=torch.long, device=device)
+        each, emission = torch.arange(n, device=device), self.emission.to(device)
+        next_state = self.next_state.to(device)
         for place in range(length):
-            law = self.emission[each, state]
-            uniform = torch.rand(len(self), 1, dtype=law.dtype, generator=generator)
-            tokens[:, place] = (uniform >= law.cumsum(-1)[:, :-1]).sum(-1)
-            state = self.next_state[state, tokens[:, place]]
+            tokens[:, place] = drawn_of(emission[each, state], generator)
+            state = next_state[state, tokens[:, place]]
         return tokens
 
     def tensors(self) -> dict[str, Tensor]:

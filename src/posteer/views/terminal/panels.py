@@ -112,8 +112,9 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         after = "" if snapped is None else f", {snapped:.4f} once snapped"
         name = "soft prefix" if error is None else "surrogate"
         departure = _red(found.judged, Doubt.MODEL_IS_NO_SUCH_FILTER, "\n")
+        departure += _red(found.judged, Doubt.MODEL_DEPARTS, "\n")
         departure += _red(found.judged, Doubt.SURROGATE_IS_OFF, "\n")
-        spread = "" if error is None else f" ± {error:.4f}"
+        spread = "" if error is None else f" ± {error:.4f}" if error else " (exact)"
         rows.add_row(name, f"{answer.surrogate:.4f}{spread}{after}{departure}")
     if answer.held_out_surrogate is not None:
         error = answer.held_out_standard_error or 0.0
@@ -137,11 +138,12 @@ def show_elicitation(found: Elicitation, console: Console | None = None) -> None
         rows.add_row("estimator", Text(estimator_text(answer.estimator)))
     if answer.verified is not None:
         rows.add_row("verified", verified_text(answer.verified))
+    known = found.judged.bound is not None  # of exact models alone
     if answer.certificate is not None:
         doubted = Doubt.MODEL_IS_NO_SUCH_FILTER in {one.kind for one in found.judged.warnings}
-        rows.add_row("certificate", certificate_text(answer.certificate, doubted))
+        rows.add_row("certificate", certificate_text(answer.certificate, doubted, known))
     elif answer.proof is not None:
-        rows.add_row("proof", proof_text(answer.proof, answer.stop_reason))
+        rows.add_row("proof", proof_text(answer.proof, answer.stop_reason, known))
     other = doubt_text(found.judged.warnings, Doubt.BANK_MISMATCH_ALLOWED)
     if other:
         rows.add_row("bank", Text(other, style="red"))

@@ -41,7 +41,7 @@ ORDER = {
     "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
     "direct climbing bounds ppt classes auto",
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
-    "methods.bounds": "odds search method",
+    "methods.bounds": "odds search unrolled boxes rows method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
     "latents method",
     "methods.ppt": "estimator updates ascent snap batches states method",

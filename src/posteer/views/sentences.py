@@ -132,7 +132,8 @@ def proof_text(found: Proof, stopped: StopReason | None, known: bool = True) -> 
     whose = "" if known else " for its prior"
     if found.gap <= 0:
         return f"no prompt is better{whose} ({found.nodes:,} nodes)"
-    why = "" if stopped in (None, StopReason.PROVEN) else f", {stopped}"
+    limits = (StopReason.NODE_LIMIT, StopReason.TIME_LIMIT, StopReason.INTERRUPTED)
+    why = f", {stopped}" if stopped in limits else ""
     more = f"{found.gap:.1e} more ({found.nodes:,} nodes{why})"
     return f"no prompt exceeds {found.bound:.6g}{whose}, {more}"
 

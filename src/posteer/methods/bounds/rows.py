@@ -99,8 +99,8 @@ class RowsBound:
         length: int,
         allowed: AllowedPrompts | None = None,
     ) -> None:
-        self.prior, self.walks = prior, Walks(prior, length, allowed)
-        self.unroller = Unroller(prior.space, utility, horizon)
+        self.prior, self.unroller = prior, Unroller(prior.space, utility, horizon)
+        self.walks = Walks(prior, length, self.unroller.tail.order, allowed)
         self._layers: dict[int, list[Layer] | None] = {}
         self.nodes, self.interrupted = 0, False
 
@@ -134,13 +134,11 @@ class RowsBound:
         Boxes are split until the bound is within `gap`, or `nodes` boxes were bounded; on Ctrl-C
         the bound so far is given.
         """
-        lasts = self.walks.lasts(self.unroller.tail.order)
+        lasts = self.walks.lasts()
         if not self.unroller.possible or not self._affordable(lasts):
             return None
         most = self._most_nodes(int(lasts[0])) if nodes is None else nodes
-        open_boxes = self._bounded(
-            self.walks.narrowed(self.walks.whole(lasts, self.unroller.tail.order))
-        )
+        open_boxes = self._bounded(self.walks.narrowed(self.walks.whole()))
         held = 2 * self.prior.concentration.numel()
         try:
             while self._worth(open_boxes, value + gap) and self.nodes < most:

@@ -92,6 +92,90 @@ def test_bounds_hold_for_every_prompt_and_are_met_by_whole_ones(text, goal, read
     assert torch.allclose(found[possible], exact[possible], atol=1e-10)
 
 
+def roots_hold(prior, utility, length, prompts, shares=None):
+    """No prompt exceeds the bound of the context that it ends in; the atoms, and J of prompts."""
+    atoms, vocab = prior.as_atoms(), prior.family.vocab_size
+    belief = atoms.read(prompts)
+    last = ContextSpace(vocab, utility.order).suffix(prompts)
+    means = atoms.latents.mean_after(utility, 4)(belief.reading, last)
+    exact = (belief.log_joint.softmax(-1) * means).sum(-1)
+    exact = exact.masked_fill(belief.log_joint.isneginf().all(-1), -torch.inf)
+    suffixes = suffixes_of(atoms.atoms, atoms.context, length, utility, 4)
+    odds = Odds(suffixes, atoms.log_weights, length)
+    if shares is not None:
+        odds.against(shares)
+    roots, memory = suffixes.roots(), suffixes.memory
+    most = torch.full((len(roots),), 10.0).double()
+    bounds = odds.bounds(roots, length - memory, -10.0, most)
+    own = bounds[ContextSpace(vocab, memory).suffix(prompts)]
+    assert bool((exact <= own + 1e-9).all())
+    return atoms, exact
+
+
+@pytest.mark.parametrize("goal", UTILITIES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mixture([[0.9,0.1],[0.2,0.8]],[[0,1],[1,0]],[[0,1],[0.5,0.5]])",
+        "mixture([[0.9,0.1],[0.2,0.8]],[[0,1],[0.9,0.1]],[[0,1],[0.5,0.5]],[[1,0],[0.5,0.5]])",
+        "atoms(rrxor,mixture([[0,1],[1,0]]),coins(0.3))",
+    ],
+)
+def test_latents_that_can_be_ruled_out_may_have_any_share(text, goal):
+    prior, utility = opened(text, goal)
+    n = len(prior.as_atoms().atoms)
+    for held in range(1, 2**n):
+        shares = torch.tensor([held >> at & 1 for at in range(n)]).double()
+        roots_hold(prior, utility, 6, all_sequences(2, 6), shares / shares.sum())
+
+
+@pytest.mark.parametrize("goal", UTILITIES)
+def test_a_latent_that_is_hopeless_after_a_long_context_takes_nothing_from_bounds(goal):
+    prior, utility = opened("mixture([0.3,0.7],[0.7,0.3],[0.999,0.001])", goal)
+    roots_hold(prior.after((0, 1) * 100), utility, 6, all_sequences(2, 6))
+
+
+@pytest.mark.parametrize("goal", UTILITIES)
+def test_what_all_but_rules_out_others_may_be_ruled_out_itself(goal):
+    """After 1200 tokens in turn others have weights of e**-800, until a token comes twice."""
+    prior, utility = opened("mixture([[0,1],[1,0]],[0.5,0.5],[0.45,0.55])", goal)
+    prior = prior.after((0, 1) * 600)
+    prompts = all_sequences(2, 5)
+    atoms, exact = roots_hold(prior, utility, 5, prompts)
+    suffixes = suffixes_of(atoms.atoms, atoms.context, 5, utility, 4)
+    nodes = suffixes.roots()
+    rest = prompts[:, : 5 - suffixes.memory]
+    nodes = nodes.select(ContextSpace(2, suffixes.memory).suffix(prompts))
+    for place in reversed(range(rest.shape[1])):
+        grown = [suffixes.before(nodes, token) for token in range(2)]
+        pick = rest[:, place] * len(nodes) + torch.arange(len(nodes))
+        joined = (torch.cat([getattr(one, name) for one in grown]) for name in vars(nodes))
+        nodes = type(nodes)(*joined).select(pick)
+    assert torch.allclose(whole_values(suffixes, nodes, atoms.log_weights), exact, atol=1e-9)
+
+
+@pytest.mark.parametrize("goal", UTILITIES)
+def test_states_that_fade_away_take_nothing_from_bounds(goal):
+    """The first state is left for good: after 90 tokens it is likely to 1e-180 at most."""
+    first = "[[0,0.495,0],[0.01,0,0.495]]"
+    rest = "[[0,0.8,0.1],[0,0.05,0.05]],[[0,0.05,0.05],[0,0.1,0.8]]"
+    prior, utility = opened(f"hmm([{first},{rest}],start=[1,0,0])", goal)
+    generator = torch.Generator().manual_seed(0)
+    roots_hold(prior, utility, 90, torch.randint(0, 2, (200, 90), generator=generator))
+
+
+def test_odds_that_do_not_fit_are_left_out(monkeypatch):
+    from posteer.methods.bounds import odds
+
+    monkeypatch.setattr(odds, "MOST_NUMBERS", 8)
+    prior, utility = opened(PRIORS[5], "dyck")
+    roots_hold(prior, utility, 6, all_sequences(2, 6), torch.tensor([0.5, 0.5, 0.0]).double())
+    atoms = prior.as_atoms()
+    bare = Odds(suffixes_of(atoms.atoms, (), 6, utility, 4), atoms.log_weights, 6)
+    bare.against(torch.tensor([0.5, 0.5, 0.0]).double())
+    assert bare.kept is None and bare.mixed == []
+
+
 def proven(text, goal, length, **more):
     """The answer of a search that may not try everything."""
     method = BoundedSearch(search=PromptSearchSettings(limit=0, width=2, restarts=1), seconds=1e9)

@@ -220,7 +220,8 @@ def odds_of_states(latents: StateLatents, length: int) -> Float[Tensor, "N L S S
             under = into[:, None].expand(-1, n_states, -1, -1).flatten(1, 2).transpose(0, 1)
             found = largest_ratio(top, under, odds[-1]).T.unflatten(1, (n_states, n_states))
             best = torch.maximum(best, found)
-        odds.append((best * SLACK).clamp(max=UNBOUNDED))
+        some = (best * SLACK).clamp(1 / UNBOUNDED, UNBOUNDED)
+        odds.append(some.masked_fill(best <= 0, 0.0))
     return torch.stack(odds)
 
 
@@ -252,8 +253,9 @@ def largest_ratio(
     numerator, denominator = summed(tops), summed(unders)
     found = torch.where(denominator > 0, numerator / denominator.clamp(min=1e-300), -torch.inf)
     found = torch.where((denominator <= 0) & (numerator > 0), torch.inf, found)
-    never = (odds <= 0).all(-1)  # a state that is never there is no unit
-    bound = found.amax(-1).masked_fill(never, torch.inf).amin(-1)
+    # a state that is never there is no unit, nor one that is always far less likely than another
+    faint = (odds < UNBOUNDED**-0.5).any(-1)
+    bound = found.amax(-1).masked_fill(faint, torch.inf).amin(-1)
     return torch.minimum(bound, ratio.amax(-1))
 
 

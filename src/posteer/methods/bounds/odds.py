@@ -56,10 +56,13 @@ class Odds:
         """Bound `log w_j p_j - sum_i shares_i log w_i p_i` too: single odds are each at their
         largest for prompts of their own, a mixture of them is not.
 
-        By the inequality of means, `sum_i x_i >= prod_i (x_i / shares_i) ** shares_i`.
+        By the inequality of means, `sum_i x_i >= prod_i (x_i / shares_i) ** shares_i`. Left out
+        where the tables would not fit.
         """
         suffixes = self.suffixes
         n_contexts, n_latents = self._logs.shape
+        if self._logs.numel() * (self._steps + 1) * (len(self.mixed) + 1) > MOST_NUMBERS:
+            return
         table = _against(self._logs, self._logs, shares)
         step = _against(suffixes.high, suffixes.low, shares)
         kept = [table]
@@ -114,12 +117,14 @@ class Odds:
         value = value.nan_to_num(neginf=0.0)
         scale = value.abs().amax(-1, keepdim=True).clamp(min=1e-300)
         gains, losses = (value / scale).clamp(min=0), (value / scale).clamp(max=0)
-        upper = odds.clamp(max=LARGEST_LOG).exp()
+        upper = odds.clamp(-LARGEST_LOG, LARGEST_LOG).exp()
         lower = (-odds).clamp(max=LARGEST_LOG).exp().transpose(1, 2)
         lower = torch.minimum(lower, upper)
         # with latent j's weight as the unit, the others lie between lower[:, j] and upper[:, j]
         total = torch.einsum("kij,ki->kj", upper, gains) + torch.einsum("kij,ki->kj", lower, losses)
-        total = total.masked_fill(~possible, torch.inf)
+        # a latent that is always far less likely than another is no unit: numbers would end
+        unit = possible & (odds >= -LARGEST_LOG / 2).all(-1)
+        total = total.masked_fill(~unit, torch.inf)
         return some & (total > 0).all(-1)
 
 
@@ -138,7 +143,9 @@ def _outweighed(
     loses = ((value[:, held] < 0) & (value[:, held] > -torch.inf)).all(-1)
     losses = torch.where(held & (value < 0), -value, 1.0).clamp(max=1e300).log()
     least = (torch.where(held, shares * (losses - shares.clamp(min=1e-300).log()), 0.0)).sum(-1)
-    gains = torch.where(value > 0, value, 0.0).log() + table - least[:, None]
+    gains = value.clamp(min=1e-300).log() + table - least[:, None]
+    # odds are infinite where a latent with a share may be impossible: only who gains has a say
+    gains = gains.masked_fill(value <= 0, -torch.inf)
     return ~loses | (gains.logsumexp(-1) > 0)
 
 
@@ -156,7 +163,7 @@ def whole_values(
 ) -> Float[Tensor, "K"]:
     """J of nodes that are whole prompts; `-inf` where they are impossible."""
     gain, chance = suffixes.whole(nodes)
-    weights = log_weights.softmax(0)
-    under = (chance * weights).sum(-1)
-    value = (gain * weights).sum(-1) / under
-    return torch.where(under > 0, value, -torch.inf)
+    joint = chance.log() + log_weights
+    means = torch.where(chance > 0, gain / chance, 0.0)
+    value = (joint.softmax(-1) * means).sum(-1)
+    return torch.where(joint.isneginf().all(-1), -torch.inf, value)

@@ -12,7 +12,9 @@ from posteer.goals.utilities import open_utility
 from posteer.methods.answers import StopReason
 from posteer.methods.bounds.method import BoundedSearch
 from posteer.methods.bounds.odds import Odds, whole_values
+from posteer.methods.bounds.search import BranchAndBound, Limits
 from posteer.methods.climbing.prompts import PromptSearchSettings
+from posteer.tokens.conditions import parse_allowed
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 PRIORS = [
@@ -162,6 +164,23 @@ def test_states_that_fade_away_take_nothing_from_bounds(goal):
     prior, utility = opened(f"hmm([{first},{rest}],start=[1,0,0])", goal)
     generator = torch.Generator().manual_seed(0)
     roots_hold(prior, utility, 90, torch.randint(0, 2, (200, 90), generator=generator))
+
+
+def test_prompts_that_end_against_their_latent_keep_their_value():
+    """160 zeros, then 120 ones under which the latent of zeros is 1e-360 as likely as the other."""
+    prior, utility = opened(
+        "mixture([0.999,0.001],[[0.001,0.999],[0.001,0.999]])", "frequency(0.9)"
+    )
+    tokens = [0] * 160 + [1] * 120
+    prompt = torch.tensor([tokens])
+    pinned = parse_allowed(";".join(f"position({at})={one}" for at, one in enumerate(tokens, 1)), 2)
+    atoms, exact = roots_hold(prior, utility, len(tokens), prompt)
+    suffixes = suffixes_of(atoms.atoms, (), len(tokens), utility, 4)
+    limits = Limits(0.0, 10**6, 1e9)
+    search = BranchAndBound(suffixes, atoms.log_weights, len(tokens), pinned, limits)
+    found = search.run(prompt[0], float(exact))
+    assert found.value == float(exact) <= found.bound
+    assert found.stop_reason is StopReason.NODE_LIMIT
 
 
 def test_odds_that_do_not_fit_are_left_out(monkeypatch):

@@ -25,6 +25,10 @@ MOST_HELD = 2**26
 
 MOST_AT_ONCE = 4096
 
+FAINTEST = 1e-150
+"""Chance of a node under a latent, against the latent it is likeliest under, down to which it is
+split: further on numbers would end."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -105,7 +109,8 @@ class BranchAndBound:
                 bound = float(frontier.bound.max())
                 if bound - self.value <= self.limits.gap:
                     break
-                if self.nodes >= self.limits.nodes or len(frontier.bound) * width > MOST_HELD:
+                full = len(frontier.bound) * width > MOST_HELD
+                if self.nodes >= self.limits.nodes or full or _faint(frontier.nodes):
                     reason = StopReason.NODE_LIMIT
                     break
                 if time.perf_counter() - started > self.limits.seconds:
@@ -186,3 +191,9 @@ def _largest(nodes: Nodes) -> Float[Tensor, "K"]:
     """The largest mean utility of any latent in any state that is left open."""
     ratio = nodes.gain / nodes.chance
     return ratio.masked_fill(nodes.chance <= 0, -torch.inf).amax((1, 2))
+
+
+def _faint(nodes: Nodes) -> bool:
+    """Whether some latent is all but ruled out by the end of a prompt."""
+    largest = nodes.chance.amax(-1)
+    return bool(((largest > 0) & (largest < FAINTEST)).any())

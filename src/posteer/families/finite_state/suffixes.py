@@ -306,6 +306,6 @@ def _of_machines(
     while vocab ** (memory + 1) <= MOST_CONTEXTS and vocab ** (memory + 2) * size <= 2**24:
         memory += 1
     memory = min(memory, length - 1)
-    if memory < max(utility.order, 1):
+    if memory < max(utility.order, 1) or vocab ** (memory + 1) * size > MOST_STEPS:
         return None
     return HiddenStates(latents.after(read), memory, length, utility, horizon)

@@ -27,7 +27,7 @@ def chains(spec: Spec) -> FiniteMixture:
     symmetric Dirichlet, one of them chosen at random for each sequence.
 
     The task of Park et al. 2024 (Competition dynamics shape algorithmic phases of in-context
-    learning): 10 states, concentration 1, n from 4 to 2048. Few chains are memorised, many are not,
+    learning): 10 states, concentration 1. Few chains are memorised, many are not,
     and a model infers the transitions from what it reads. They start a chain with its stationary
     law; here, as in every Markov prior, the first tokens are uniform.
     """
@@ -45,8 +45,9 @@ def chains(spec: Spec) -> FiniteMixture:
     return FiniteMixture.of(space, torch.from_numpy(rows), text=text)
 
 
-def draws(spec: Spec) -> AtomPrior:
-    """`draws(urn,n=1000,seed=0)`: so many latents of a prior, equally likely, in its place."""
+def draws(spec: Spec) -> AtomPrior | FiniteMixture:
+    """`draws(urn,n=1000,seed=0)`: so many latents of a prior, equally likely, in its place. Kernels
+    are still counted."""
     given = spec.take(("prior",), prior=..., n=1000, seed=0)
     text = given["prior"]
     require(isinstance(text, str), f"draws: {shown(text)}: expected a prior such as urn")
@@ -56,8 +57,11 @@ def draws(spec: Spec) -> AtomPrior:
     order, vocab = prior.family.order, prior.family.vocab_size
     size = n * vocab ** (order + 1)
     require_room(size, "draws")
-    atoms = _readable(prior.sample(n, numpy_stream(seed, "draws")), text)
+    latents = prior.sample(n, numpy_stream(seed, "draws"))
     whole = f"draws({prior.spec},n={n},seed={seed})"
+    if isinstance(latents, MarkovLatents) and n <= MOST_KERNELS:
+        return FiniteMixture.of(latents.space, latents.kernels.double(), text=whole)
+    atoms = _readable(latents, text)
     return AtomPrior.of(atoms, None, whole, content=getattr(prior, "content", ""))
 
 

@@ -206,7 +206,6 @@ class _Search:
 
     def _beam(self, shortest: int, backwards: bool) -> Int[Tensor, "K m"]:
         """The best prompts of each length grown by a token, at their end or before their start."""
-        width = self.settings.width
         beam = self._beginnings(shortest - 1, backwards)
         for length in range(shortest, self.length + 1):
             mask = self.mask[self.length - length] if backwards else self.mask[length - 1]
@@ -218,6 +217,7 @@ class _Search:
                 self.progress("beam search", done, 2 * self.length)
             if length == self.length:
                 return wider
+            width = 1 if self._late() else self.settings.width
             if len(wider) > width:
                 values = self.score(wider)
                 wider = wider[values.argsort(descending=True, stable=True)[:width]]

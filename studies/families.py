@@ -64,7 +64,7 @@ MODELS = {
 UTILITIES = ("dyck", "frequency(0.6)")
 BINARY = "reverse-xent([[0.2,0.8],[0.7,0.3]])"
 LENGTHS = (6, 10, 20, 50)
-QUICK = {"lengths": (6, 12), "names": ("mess3", "rrxor", "orders", "coins", "chains")}
+QUICK = {"lengths": (6, 24), "names": ("mess3", "rrxor", "sticky", "orders", "coins")}
 LONGER_HORIZON = ("rrxor", 8)
 """One family is asked about longer continuations too."""
 

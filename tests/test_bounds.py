@@ -168,10 +168,8 @@ def test_auto_keeps_to_limits_and_refuses_them_where_nothing_is_proven():
     found = elicit(mixture, "dyck", length=16, nodes=0)
     assert found.choice.method == "bounds" and found.stop_reason is StopReason.NODE_LIMIT
     assert elicit(mixture, "dyck", length=16, gap=1.0).stop_reason is StopReason.PROVEN
-    for model, goal in (
-        ("exact:urn", "dyck"),
-        ("exact:rrxor", "forward-xent([[0.2,0.8],[0.7,0.3]])"),
-    ):
+    forward = "forward-xent([[0.2,0.8],[0.7,0.3]])"
+    for model, goal in (("exact:context-tree", "dyck"), ("exact:rrxor", forward)):
         with pytest.raises(InputError, match="gap and nodes are limits of a proof"):
             elicit(model, goal, length=6, nodes=10)
 

@@ -74,8 +74,14 @@ class Auto:
 
 def choose(problems: list[Problem]) -> Choice:
     """A method and the reasons for it, by what is known of the model and the goals."""
+    choice = _chosen(problems)
+    if any(map(_limited, problems)) and not open_method(choice.method).needs.proves:
+        raise InputError(f"gap and nodes are limits of a proof: {choice.method} has none")
+    return choice
+
+
+def _chosen(problems: list[Problem]) -> Choice:
     for problem in problems:
-        _require_bounds_if_limited(problem)
         if unmet(Needs(bank=True, expected_utility=True, proves=True), problem) is not None:
             return _search(problem, _why_not("expected_utility", problem))
     if problems[0].bank is None and all(_fits("bounds", problem) for problem in problems):
@@ -107,13 +113,6 @@ def _on_atoms(problems: list[Problem]) -> Choice:
 
 def _limited(problem: Problem) -> bool:
     return problem.request.gap is not None or problem.request.nodes is not None
-
-
-def _require_bounds_if_limited(problem: Problem) -> None:
-    """Limits of a proof mean nothing where there is none."""
-    lacking = unmet(open_method("bounds").needs, problem)
-    if _limited(problem) and lacking is not None:
-        raise InputError(f"gap and nodes are limits of a proof: bounds: {lacking.problem}")
 
 
 def _few_classes(problem: Problem) -> bool:

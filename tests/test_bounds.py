@@ -266,6 +266,17 @@ def test_limits_are_for_methods_that_prove():
         elicit("exact:urn", "dyck", length=6, method="bounds")
 
 
+def test_auto_keeps_to_limits_and_refuses_them_where_nothing_is_proven():
+    mixture = "exact:mess3(x=[0.05,0.1,0.2],a=[0.6,0.85,0.6])"
+    found = elicit(mixture, "dyck", length=16, nodes=0)
+    assert found.choice.method == "bounds" and found.stop_reason is StopReason.NODE_LIMIT
+    assert elicit(mixture, "dyck", length=16, gap=1.0).stop_reason is StopReason.PROVEN
+    forward = "forward-xent([[0.2,0.8],[0.7,0.3]])"
+    for model, goal in (("exact:context-tree", "dyck"), ("exact:rrxor", forward)):
+        with pytest.raises(InputError, match="gap and nodes are limits of a proof"):
+            elicit(model, goal, length=6, nodes=10)
+
+
 def test_a_problem_of_its_own_is_posed():
     assert posed("exact:mess3", "dyck", length=6, nodes=3).request.nodes == 3
 

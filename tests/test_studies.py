@@ -26,6 +26,7 @@ BAD = {
     "dna": ["nowhere", "--out", "dna.json"],
     "directions": ["--out", "nowhere/directions.svg"],
     "estimators": ["--model", "nothing"],
+    "families": ["--only", "nothing"],
     "filtering": ["nothing"],
     "kills": [],
     "past_binary": ["--model", "nothing"],
@@ -167,6 +168,18 @@ def test_estimators_beside_exact_values(monkeypatch, capsys):
     assert row[1:6] == [" 2 ", " 1 ", " 4 ", " 8 ", " dyck "]
     missed = [float(cell.split()[0]) for cell in row[9:13]]
     assert all(0 <= value < 0.1 for value in missed)
+
+
+@pytest.mark.slow
+def test_auto_is_behind_no_rival_on_any_family(capsys):
+    """Rivals are told the exact J, and try all prompts where these are few."""
+    import families
+
+    families.main(["--quick", "--nodes", "2000", "--only", "mess3,orders,coins"])
+    *table, _, last = capsys.readouterr().out.splitlines()
+    ahead = [float(row.split("|")[8]) for row in table[2:]]
+    assert len(ahead) == 14 and min(ahead) >= -1e-6
+    assert last.startswith(f"{len(ahead)} rows: ") and last.endswith("behind in 0")
 
 
 def test_every_study_is_listed_and_every_link_leads_somewhere():

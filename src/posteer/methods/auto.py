@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import SHORTEST_ROLLOUT, is_sized, least_of, most_of
-from posteer.core import Progress, Spec, integer, require
+from posteer.core import InputError, Progress, Spec, integer, require
 from posteer.core.limits import ENUMERABLE_CLASSES, LISTED_PROMPTS
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
@@ -74,8 +74,15 @@ class Auto:
 
 def choose(problems: list[Problem]) -> Choice:
     """A method and the reasons for it, by what is known of the model and the goals."""
+    choice = _chosen(problems)
+    if any(map(_limited, problems)) and not open_method(choice.method).needs.proves:
+        raise InputError(f"gap and nodes are limits of a proof: {choice.method} has none")
+    return choice
+
+
+def _chosen(problems: list[Problem]) -> Choice:
     for problem in problems:
-        if unmet(Needs(bank=True, expected_utility=True), problem) is not None:
+        if unmet(Needs(bank=True, expected_utility=True, proves=True), problem) is not None:
             return _search(problem, _why_not("expected_utility", problem))
     if problems[0].bank is None and all(_fits("bounds", problem) for problem in problems):
         return _on_atoms(problems)
@@ -99,10 +106,13 @@ def choose(problems: list[Problem]) -> Choice:
 def _on_atoms(problems: list[Problem]) -> Choice:
     """All latents are known: by classes where these are few, else by prompts, with a proof."""
     known = Reason(Because.PRIOR_FINITE, {"atoms": len(atoms_of(problems[0]).atoms)})
-    limited = any(one.request.gap is not None or one.request.nodes is not None for one in problems)
-    if not limited and all(_few_classes(problem) for problem in problems):
+    if not any(map(_limited, problems)) and all(_few_classes(problem) for problem in problems):
         return Choice("classes-analytic", (known,))
     return Choice("bounds", (known,))
+
+
+def _limited(problem: Problem) -> bool:
+    return problem.request.gap is not None or problem.request.nodes is not None
 
 
 def _few_classes(problem: Problem) -> bool:

@@ -126,15 +126,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--lines", type=positive, default=5000, help="hostile command lines")
     parser.add_argument("--calls", type=positive, default=500, help="hostile calls")
     given = parser.parse_args(arguments)
-    before, mark, held = given.out.read_text().partition(MARK)
-    tallies = rows(held)
+    given.out.read_text()  # refused now rather than after the work
     for name in given.part or PARTS:
-        made = list(map(_told, PARTS[name].make(given)))
-        tallies = replaced(tallies, name, made)
-        page = before + (mark or MARK) + table(tallies)
-        write_atomically(given.out, page.encode())
+        tallies = update(given.out, name, list(map(_told, PARTS[name].make(given))))
     print(table(tallies), end="")
     sys.exit(0 if all(one.clean for one in tallies) else 1)
+
+
+def update(page: Path, part: str, made: list[Tally]) -> list[Tally]:
+    """The rows of a page by now, those of one part made anew; its words may have changed since."""
+    before, mark, held = page.read_text().partition(MARK)
+    tallies = replaced(rows(held), part, made)
+    write_atomically(page, (before + (mark or MARK) + table(tallies)).encode())
+    return tallies
 
 
 def _told(one: Tally) -> Tally:

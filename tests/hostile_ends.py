@@ -161,7 +161,8 @@ def fuzz(n, seed, one):
                 words, end = one(draw)
                 ends[end.figure] += 1
                 if end.fault:
-                    faults.append({**end._asdict(), "words": [word[:120] for word in words]})
+                    said = [word[:120] for word in words]
+                    faults.append({"figure": end.figure, "fault": end.fault, "words": said})
                 slow(words, time.process_time() - started)
         finally:
             os.chdir(before)

@@ -160,11 +160,15 @@ def test_the_page_is_of_this_audit_and_all_zeros():
 
 
 def test_a_part_of_the_page_is_made_alone(tmp_path, monkeypatch, capsys):
-    """The rows of the others stay as they are, words included, and the sums are of all."""
+    """The rows of the others stay, and words that were changed meanwhile; the sums are of all."""
     path, parts = tmp_path / "page.md", reliability.PARTS
 
     def made(*tallies):
-        return lambda _given: iter(tallies)
+        def make(_given):
+            path.write_text(path.read_text().replace("# Words", "# Other words"))
+            yield from tallies
+
+        return make
 
     def part(name, *tallies):
         changed = replace(parts[name], make=made(*tallies))
@@ -180,7 +184,7 @@ def test_a_part_of_the_page_is_made_alone(tmp_path, monkeypatch, capsys):
     code, text = part("kills", Tally("killed: sweep", 2, harmless=2))
     assert code == 1, "what stays on the page is not clean"
     assert text.splitlines() == [
-        "# Words",
+        "# Other words",
         "<!-- audit -->",
         "| what | tries | named or mended | harmless | lost | silent | tracebacks |",
         "|---|---|---|---|---|---|---|",

@@ -45,7 +45,7 @@ scaling: $(READY)
 results: $(READY)
 	$(BIN)/python studies/results_page.py docs/records/paper.parquet
 
-# docs/RELIABILITY.md: kills, flipped bits, forged files, full and read-only disks. Some minutes.
+# docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
 reliability: $(READY)
 	$(BIN)/python studies/reliability.py
 

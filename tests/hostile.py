@@ -2,28 +2,14 @@
 
     python tests/hostile.py --lines 1000 --calls 100 --seed 7
 
-runs them in this process and prints what went wrong as JSON: a line passes if it ends with status
-0, or with 2, one line on standard error and nothing written; a call if it returns, or raises the
-one error that a user can cause. Work is counted in CPU seconds, which load does not change.
+runs them in this process and prints as JSON how they ended (`hostile_ends.py`).
 """
 
 import argparse
-import contextlib
-import io
 import json
-import os
-import random
 import resource
-import shutil
-import signal
 import sys
-import tempfile
 import time
-import traceback
-from pathlib import Path
-
-MOST_SECONDS = 20.0
-"""Of the CPU, for one line or call."""
 
 DEEP, DIGITS = "[" * 3000 + "]" * 3000, "9" * 5000
 
@@ -267,120 +253,6 @@ def command_line(draw):
     return line
 
 
-class TooLongError(BaseException):
-    """Nothing catches it by accident."""
-
-
-def _too_long(*_):
-    raise TooLongError
-
-
-@contextlib.contextmanager
-def watched():
-    """So much of the CPU and no more; a sleep that never ends is cut off as well."""
-    signal.signal(signal.SIGPROF, _too_long)
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, 60 * MOST_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def where(error):
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    return "; ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
-
-
-def fault_of_line(line, home):
-    """What is wrong with how a command line ended, or None."""
-    from posteer.cli import main
-
-    out, err = io.StringIO(), io.StringIO()
-    before = listing(home)
-    try:
-        with watched(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main(line)
-        status = 0
-    except SystemExit as left:
-        status = left.code
-    except BaseException as error:
-        return f"{type(error).__name__}: {str(error)[:200]} at {where(error)}"
-    said, after = err.getvalue(), listing(home)
-    if status == 0 or (status == 1 and line[0] in ("train", "sweep")):  # diverged, or runs failed
-        return None
-    if status != 2:
-        return f"status {status}: {said[:200]}"
-    if not said.startswith("posteer: ") or said.count("\n") != 1 or len(said) > 2100:
-        return f"said {said[:300]!r}"
-    if out.getvalue():
-        return f"printed {out.getvalue()[:200]!r} and refused: {said[:200]}"
-    if after != before:
-        return f"wrote {sorted(set(after) ^ set(before))[:4]} and refused: {said[:200]}"
-    return None
-
-
-def listing(folder):
-    return sorted(
-        os.path.join(at, name) for at, below, names in os.walk(folder) for name in (*below, *names)
-    )
-
-
-def furnish(home):
-    """The files that lines name; whatever else is there is cleared away."""
-    for path in home.iterdir():
-        if path.name not in {name.partition("/")[0] for name in FILES}:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for name, text in FILES.items():
-        path = home / name
-        if not path.exists():
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(text.encode(errors="surrogateescape"))
-
-
-def fuzz(n, seed, one):
-    """Faults of so many tries, in a folder of their own; `one` makes a try, by the random numbers
-    and the folder it is given, and says in which words and with what fault."""
-    draw, faults, before = random.Random(seed), [], os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            for _ in range(n):
-                furnish(Path(folder))
-                started = time.process_time()
-                words, fault = one(draw, folder)
-                if fault is not None:
-                    faults.append({"words": [word[:120] for word in words], "fault": fault})
-                slow(words, time.process_time() - started)
-        finally:
-            os.chdir(before)
-    return faults
-
-
-def fuzz_lines(n, seed):
-    """Faults of so many lines."""
-    from posteer.views.terminal import panels
-
-    panels.PATIENCE_SECONDS = 1e9
-
-    def one(draw, folder):
-        line = command_line(draw)
-        return line, fault_of_line(line, folder)
-
-    return fuzz(n, seed, one)
-
-
-SLOWEST = []
-
-
-def slow(what, seconds):
-    SLOWEST.append((round(seconds, 2), [str(word)[:60] for word in what]))
-    SLOWEST.sort(key=lambda one: -one[0])
-    del SLOWEST[10:]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=0)
@@ -391,11 +263,16 @@ def main():
 
     torch.set_num_threads(1)
     from hostile_calls import fuzz_calls
+    from hostile_ends import SLOWEST, fuzz_lines
 
-    faults = fuzz_lines(given.lines, given.seed) + fuzz_calls(given.calls, given.seed)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found = {"faults": faults, "peak_bytes": peak, "cpu_seconds": time.process_time()}
-    print(json.dumps({**found, "slowest": SLOWEST}), file=sys.__stdout__)
+    found = {
+        "lines": fuzz_lines(given.lines, given.seed),
+        "calls": fuzz_calls(given.calls, given.seed),
+        "slowest": SLOWEST,
+        "cpu_seconds": time.process_time(),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    print(json.dumps(found), file=sys.__stdout__)
 
 
 if __name__ == "__main__":

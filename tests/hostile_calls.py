@@ -4,7 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hostile import DEEP, DIGITS, MODELS, UTILITIES, fuzz, watched, where
+from hostile import DEEP, DIGITS, MODELS, UTILITIES
+from hostile_ends import (
+    HARMLESS,
+    REFUSED,
+    SILENT,
+    TRACEBACKS,
+    End,
+    changed,
+    contents,
+    fuzz,
+    traced,
+    watched,
+)
 
 import posteer
 
@@ -114,19 +126,22 @@ def call(draw):
     )
 
 
-def fault_of_call(door, plain, by_name):
-    """What is wrong with how a call ended, or None."""
+def end_of_call(door, plain, by_name):
+    """How a call ends in this folder."""
+    before = contents()
     try:
         with watched():
-            getattr(posteer, door)(*plain, **by_name)
-    except posteer.InputError as error:
+            found = getattr(posteer, door)(*plain, **by_name)
+    except (posteer.InputError, OSError) as error:  # OSError: a path that names itself
         lines = str(error).count("\n")
-        return None if lines == 0 else f"{lines + 1} lines: {error}"
-    except OSError:  # a path that names itself
-        return None
+        if lines:
+            return End(TRACEBACKS, f"{lines + 1} lines: {error}")
+        return changed(before, str(error)) or End(REFUSED)
     except BaseException as error:
-        return f"{type(error).__name__}: {str(error)[:200]} at {where(error)}"
-    return None
+        return traced(error)
+    if found is None:
+        return End(SILENT, "returned nothing")
+    return changed(before) or End(HARMLESS)
 
 
 def shown(value):
@@ -137,12 +152,12 @@ def shown(value):
 
 
 def fuzz_calls(n, seed):
-    """Faults of so many calls."""
+    """How so many calls end."""
 
-    def one(draw, folder):
+    def one(draw):
         door, plain, by_name = call(draw)
-        fault = fault_of_call(door, plain, by_name)
+        end = end_of_call(door, plain, by_name)
         words = [door, *map(shown, plain), *(f"{k}={shown(v)}" for k, v in by_name.items())]
-        return words, fault
+        return words, end
 
     return fuzz(n, seed, one)

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 import posteer
 from posteer import InputError, open_process, save_atoms
+from posteer.families.atoms.files import LARGEST_FILE
 from posteer.tokens.contexts import all_sequences
 
 FAIR, STICKY = [[0.5, 0.5]], [[0.9, 0.1], [0.2, 0.8]]
@@ -204,6 +205,16 @@ def test_no_file(name, tmp_path):
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(InputError, match="no such file of atoms"):
         open_process(f"mixture({tmp_path / name})")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_too_large_is_not_read(kind, tmp_path):
+    """It has no bytes on the disk; its size is asked for first."""
+    file = tmp_path / f"large.{kind}"
+    with file.open("wb") as empty:
+        empty.truncate(LARGEST_FILE + 1)
+    with pytest.raises(InputError, match="larger than 1073741824 bytes"):
+        open_process(f"mixture({file})")
 
 
 def test_banks_of_atoms_change_with_the_file(tmp_path):

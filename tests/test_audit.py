@@ -6,10 +6,12 @@ docs/RELIABILITY.md is made by the same code.
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from audit import disks, flips, forged, kills, work
+import reliability
+from audit import disks, flips, forged, fuzz, kills, work
 from audit.children import command
 from audit.tally import Tally
 
@@ -18,7 +20,7 @@ from posteer.core.sealing import check_listed, read_sums, write_sums
 
 DOCS = Path(__file__).parent.parent / "docs"
 SLOW = pytest.mark.slow
-KILLS = {"killed: sweep": 70, "killed: sample": 70, "killed: train": 60}
+KILLS = dict(zip((victim.name for victim in kills.VICTIMS), (60, 30, 60, 50), strict=True))
 
 
 def clean(tally):
@@ -36,7 +38,7 @@ def test_kills_lose_nothing_and_end_alike(victim, tmp_path):
 
 
 def test_a_few_kills(tmp_path):
-    clean(kills.kill_often(kills.VICTIMS[1], 3, tmp_path, seed=1))
+    clean(kills.kill_often(kills.VICTIMS[2], 3, tmp_path, seed=1))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_every_bit_counts(make, n, tmp_path):
         clean(tally)
         assert tally.refused + tally.harmless == n
     if n > 4:
-        assert [f"flipped bits: {kind.name}" for kind in kinds] == list(page())[3:-4]
+        assert [f"flipped bits: {kind.name}" for kind in kinds] == rows_of("flips")
 
 
 def test_the_audit_of_bits_can_fail(tmp_path):
@@ -63,6 +65,20 @@ def test_the_audit_of_bits_can_fail(tmp_path):
 
     tally = flips.flip_often(flips.Kind("open", path, unsealed, "open.json"), 40)
     assert tally.silent > 0 and tally.tracebacks > 0
+
+
+def test_what_is_mended_wrongly_is_silent(tmp_path):
+    path = tmp_path / "open"
+    path.write_text("1" * 20)
+
+    def mended(told):
+        told += ["open: mended"] * (path.read_text() != "1" * 20)
+        return len(told)
+
+    for mends, silent in ((True, 9), (False, 0)):
+        kind = flips.Kind("open", path, mended, "open", mends)
+        tally = flips.flip_often(kind, 9)
+        assert tally.silent == silent and tally.refused == 9 - silent
 
 
 def test_the_audit_of_kills_can_fail(tmp_path):
@@ -124,15 +140,67 @@ def page():
     return {name: [int(cell) for cell in cells] for name, cells in figures.items()}
 
 
+def rows_of(part):
+    """The names of a part's rows on the page."""
+    return [name for name in page() if re.fullmatch(reliability.PARTS[part].called, name)]
+
+
 def test_the_page_is_of_this_audit_and_all_zeros():
     figures = page()
-    names = list(figures)
-    assert names[:3] == [victim.name for victim in kills.VICTIMS]
-    assert names[-4:] == ["forged files", "full disk", "read-only disk", "**all**"]
+    assert [name for part in reliability.PARTS for name in rows_of(part)] == list(figures)[:-1]
+    assert list(figures)[-1] == "**all**"
+    assert rows_of("kills") == [victim.name for victim in kills.VICTIMS]
+    assert rows_of("forged") + rows_of("disks") == ["forged files", "full disk", "read-only disk"]
+    assert rows_of("fuzz") == [fuzz.LINES, fuzz.CALLS]
     for cells in figures.values():
         assert cells[0] == cells[1] + cells[2] > 0 and cells[3:] == [0, 0, 0]
-    assert sum(figures[name][0] for name in names[:3]) >= 200
-    assert sum(figures[name][0] for name in names if "bits" in name) >= 1000
+    tries = {part: sum(figures[name][0] for name in rows_of(part)) for part in reliability.PARTS}
+    assert tries["kills"] >= 200 and tries["flips"] >= 1000 and tries["fuzz"] >= 5500
+    assert sum(tries.values()) == figures["**all**"][0]
+
+
+def test_a_part_of_the_page_is_made_alone(tmp_path, monkeypatch, capsys):
+    """The rows of the others stay, and words that were changed meanwhile; the sums are of all."""
+    path, parts = tmp_path / "page.md", reliability.PARTS
+
+    def made(*tallies):
+        def make(_given):
+            path.write_text(path.read_text().replace("# Words", "# Other words"))
+            yield from tallies
+
+        return make
+
+    def part(name, *tallies):
+        changed = replace(parts[name], make=made(*tallies))
+        monkeypatch.setitem(reliability.PARTS, name, changed)
+        with pytest.raises(SystemExit) as ended:
+            reliability.main(["--out", str(path), "--part", name])
+        return ended.value.code, path.read_text()
+
+    path.write_text("# Words\n")
+    assert part("disks", Tally("full disk", 3, refused=3))[0] == 0
+    code, text = part("fuzz", Tally(fuzz.CALLS, 5, refused=4, lost=1, faults=["which"]))
+    assert code == 1 and "which" in capsys.readouterr().err
+    code, text = part("kills", Tally("killed: sweep", 2, harmless=2))
+    assert code == 1, "what stays on the page is not clean"
+    assert text.splitlines() == [
+        "# Other words",
+        "<!-- audit -->",
+        "| what | tries | named or mended | harmless | lost | silent | tracebacks |",
+        "|---|---|---|---|---|---|---|",
+        "| killed: sweep | 2 | 0 | 2 | 0 | 0 | 0 |",
+        "| full disk | 3 | 3 | 0 | 0 | 0 | 0 |",
+        f"| {fuzz.CALLS} | 5 | 4 | 0 | 1 | 0 | 0 |",
+        "| **all** | 10 | 7 | 2 | 1 | 0 | 0 |",
+    ]
+    code, text = part("fuzz", Tally(fuzz.LINES, 1, refused=1), Tally(fuzz.CALLS, 1, refused=1))
+    assert code == 0 and text.endswith("| **all** | 7 | 5 | 2 | 0 | 0 | 0 |\n")
+
+
+def test_a_part_that_is_none_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        reliability.main(["--part", "magic"])
+    assert ended.value.code == 2 and "'kills', 'flips'" in capsys.readouterr().err
 
 
 def test_records_are_all_listed_and_whole():

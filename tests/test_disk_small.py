@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import refused
 from safetensors.torch import save_file
 from sweeps import SMALL, small, toml
 
@@ -23,6 +24,8 @@ from posteer.banks.drawn import FORMAT, load_bank, pack, unpack
 from posteer.banks.sampling import sample
 from posteer.cli import main
 from posteer.core.errors import InputError
+from posteer.models import FunctionModel, Metered
+from posteer.models.conditioned import Conditioned
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.provenance import provenance
 from posteer.sweeps.runner import Report
@@ -225,3 +228,35 @@ def test_an_origin_of_something_else_is_refused_by_its_field(name, tmp_path):
     path.write_bytes(pack(tensors, {**facts, "unvisited": 5}))
     with pytest.raises(InputError, match="unvisited 5"):
         load_bank(path)
+
+
+@pytest.mark.parametrize("model", ["exact:rrxor", "personas(exact:urn,exact:beta-bernoulli)"])
+def test_a_figure_that_cannot_be_drawn_is_refused_before_the_bank_is(model, tmp_path, capsys):
+    line = f"sample --model {model} --rollouts 20 --length 9 --check --effort 0.1".split()
+    files = ["--out", str(tmp_path / "bank"), "--figure", str(tmp_path / "x.svg")]
+    assert "nothing is drawn: expected Markov ones" in refused(capsys, *line, *files)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_users_function_reads_a_context_at_once():
+    """Rather than be asked after each of its tokens, which takes the square of its length."""
+    asked = []
+
+    def coin(tokens):
+        asked.append(tokens.shape[1])
+        ones = ((tokens == 1).sum(1).double() + 1) / (tokens.shape[1] + 2)
+        return torch.stack([1 - ones, ones], 1)
+
+    context = (0, 1, 1) * 100
+    model = FunctionModel(coin, vocab_size=2, order=0)
+    bank = sample(model, rollouts=20, length=5, context=context)
+    assert not {n for n in asked if 0 < n < len(context)} and len(context) + 4 in asked
+    metered = Metered(model)
+    after = metered.read(metered.start(2), torch.tensor([context] * 2))
+    token_by_token = model.start(2)
+    for token in context:
+        _, token_by_token = model.advance(token_by_token, torch.full((2,), token))
+    assert torch.equal(after.log_probs, token_by_token.log_probs)
+    assert metered.queries.forward_tokens == 2 * len(context)
+    assert bank.tokens >= 20 * (len(context) + 4)
+    assert torch.equal(Conditioned(model, context).start(2).log_probs, token_by_token.log_probs)

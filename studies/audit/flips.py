@@ -21,6 +21,7 @@ from posteer.core.files import sha256
 from posteer.core.sealing import read_sealed_lines, write_sums
 from posteer.models.transformer.checkpoint import load_model, read_manifest
 from posteer.sweeps.results import read_facts, read_histories, read_sweep
+from posteer.sweeps.runner import Report
 from posteer.sweeps.store import RunStore
 from posteer.training.folder import TrainingFolder
 
@@ -30,13 +31,14 @@ class Kind:
     """A kind of file: one of it, how it is read, and what begins the words it is refused by.
 
     `read` gives what the file says, as something that can be compared; `told` collects what was
-    said on the way.
+    said on the way. One that `mends` says the same even where the file was refused.
     """
 
     name: str
     path: Path
     read: Callable[[list[str]], Any]
     named: str
+    mends: bool = False
 
 
 def make(scratch: Path) -> list[Kind]:
@@ -48,7 +50,12 @@ def of_sweeps_and_draws(scratch: Path) -> list[Kind]:
     """What they write."""
     work.sweep(scratch / "sweep")
     work.draw(scratch / "draw")
-    return [*_of_a_sweep(scratch / "sweep", scratch), *_of_a_draw(scratch / "draw")]
+    work.sweep_that_draws(scratch / "drawing")
+    return [
+        *_of_a_sweep(scratch / "sweep", scratch),
+        *_of_a_sweep_that_draws(scratch / "drawing"),
+        *_of_a_draw(scratch / "draw"),
+    ]
 
 
 def of_trainings(scratch: Path) -> list[Kind]:
@@ -106,6 +113,29 @@ def _of_a_sweep(folder: Path, scratch: Path) -> list[Kind]:
             str(listed / "old.parquet"),
         ),
         Kind("SHA256SUMS", listed / "SHA256SUMS", of_file(listed / "old.parquet"), str(listed)),
+    ]
+
+
+def _of_a_sweep_that_draws(folder: Path) -> list[Kind]:
+    """A damaged bank is drawn again, in the sizes that are kept; these are found out again."""
+    store = RunStore.open(folder)
+    bank, sizes = work.kept_by_sweep(folder)
+
+    def of_bank(told: list[str]) -> Any:
+        for name in list(store.names()):
+            store.forget(name)
+        work.sweep_that_draws(folder, Report(warn=told.append))
+        shutil.rmtree(store.quarantine, ignore_errors=True)
+        return work.digest_of_sweep_that_draws(folder)
+
+    def of_sizes(told: list[str]) -> Any:
+        """They are read where the bank is gone."""
+        bank.unlink()
+        return of_bank(told)
+
+    return [
+        Kind("bank of a sweep", bank, of_bank, str(bank), mends=True),
+        Kind("sizes of a sweep's bank", sizes, of_sizes, str(sizes), mends=True),
     ]
 
 
@@ -204,9 +234,10 @@ def flip_often(kind: Kind, flips: int, seed: int = 0) -> Tally:
         except Exception as error:
             tally.fault("tracebacks", f"byte {at} bit {bit}: {type(error).__name__}: {error}")
             continue
-        if told and any(kind.named in text for text in told):
+        same = found == truth
+        if any(kind.named in text for text in told) and (same or not kind.mends):
             tally.refused += 1
-        elif not told and found == truth:
+        elif not told and same:
             tally.harmless += 1
         else:
             tally.fault("silent", f"byte {at} bit {bit}: {told}")

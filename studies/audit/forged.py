@@ -13,6 +13,7 @@ from audit import work
 from audit.children import FOR_FIGURES, FOR_TABLES, FOR_TRAINING, command, warm
 from audit.tally import Tally
 from posteer.core.sealing import read_sealed, write_sealed
+from posteer.families.atoms.files import SUFFIXES, save_atoms
 
 DEEP = b"[" * 100_000
 CONTENTS: dict[str, bytes] = {
@@ -58,6 +59,7 @@ def targets(made: Path) -> dict[str, tuple[Path, list[list[str]]]]:
     elicit = ["elicit", "--model", "exact:urn", "--length", "3", "--method", "classes"]
     plan = "--steps 8 --length 8 --batch 2 --warmup 2"
     train = ["train", "--preset", "tiny", *plan.split(), "--out"]
+    mixture = ["evaluate", "--prompt", "01", "--model"]
     retry = ["sweep", "retry", "--failed", "--out", str(sweep)]
     return {
         "run": (name, [status, tables, retry]),
@@ -71,7 +73,15 @@ def targets(made: Path) -> dict[str, tuple[Path, list[list[str]]]]:
         "config": (run / "model" / "config.json", [model]),
         "checkpoint": (newest / "manifest.json", [[*train, str(run)]]),
         "plan": (run / "plan.json", [[*train, str(run)]]),
+        **{
+            f"atoms in {suffix}": (path, [[*mixture, f"exact:mixture({path})"]])
+            for suffix, path in _atoms(made).items()
+        },
     }
+
+
+def _atoms(made: Path) -> dict[str, Path]:
+    return {suffix: made / f"atoms{suffix}" for suffix in SUFFIXES}
 
 
 def forge_all(scratch: Path, every: int = 1) -> Tally:
@@ -82,6 +92,8 @@ def forge_all(scratch: Path, every: int = 1) -> Tally:
     work.sweep(made / "sweep")
     work.draw(made / "draw")
     work.train(made / "train")
+    for path in _atoms(made).values():
+        save_atoms(path, {"fair": [[0.5, 0.5]], "bent": [[0.9, 0.1]]})
     victim = scratch / "victim"
     victim.write_text("mine")
     cases = 0

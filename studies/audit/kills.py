@@ -32,6 +32,13 @@ def _runs(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "runs").glob("[!.]*.json")}
 
 
+def _runs_and_bank(folder: Path) -> dict[str, bytes]:
+    """The bank as well, once it is there, and its sizes."""
+    kept = (folder / "banks").glob("[!.]*.*")
+    banks = {path.name: path.read_bytes() for path in kept if path.is_file()}
+    return {**_runs(folder), **banks}
+
+
 def _chunks(folder: Path) -> dict[str, bytes]:
     bank = folder / work.BANK
     if bank.exists():
@@ -52,6 +59,13 @@ def _models(folder: Path) -> dict[str, bytes]:
 
 VICTIMS = (
     Victim("killed: sweep", work.sweep, work.digest_of_sweep, _runs, 30, FOR_TABLES),
+    Victim(
+        "killed: sweep that draws",
+        work.sweep_that_draws,
+        work.digest_of_sweep_that_draws,
+        _runs_and_bank,
+        20,
+    ),
     Victim("killed: sample", work.draw, work.digest_of_draw, _chunks, 12),
     Victim("killed: train", work.train, work.digest_of_training, _models, 25, FOR_TRAINING),
 )
@@ -82,7 +96,10 @@ def kill_often(victim: Victim, kills: int, scratch: Path, seed: int = 0) -> Tall
                 tally.harmless = tally.tries
             else:
                 tally.fault("silent", f"another outcome after {tally.tries} kills")
-            if list(folder.rglob("*.part")) and victim.work is not work.sweep:
+            if list(folder.rglob("*.part")) and victim.work not in (
+                work.sweep,
+                work.sweep_that_draws,
+            ):
                 tally.fault("lost", "leftovers of the killed")
             shutil.rmtree(folder)
             before = {}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+FIGURES = ("tries", "refused", "harmless", "lost", "silent", "tracebacks")
+"""What is counted, in the order of the table."""
+
 
 @dataclass
 class Tally:
@@ -30,6 +33,6 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Count another's tries as well."""
-        for name in ("tries", "lost", "silent", "tracebacks", "refused", "harmless"):
+        for name in FIGURES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.faults += other.faults

@@ -16,6 +16,7 @@ from posteer.models.transformer.checkpoint import read_manifest
 from posteer.sweeps.configuration import SweepConfig, config_from
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.results import consolidate
+from posteer.sweeps.runner import Report
 from posteer.sweeps.store import RunStore
 from posteer.training.loop import Trainer
 from posteer.training.plan import PRESETS
@@ -39,10 +40,35 @@ def small_sweep() -> SweepConfig:
     return config_from(given, "audit")
 
 
+@cache
+def drawing_sweep() -> SweepConfig:
+    """One run on a user's function, on a bank of the least size."""
+    given = {
+        "name": "audit",
+        "models": [f"{Path(__file__).with_name('coin.py')}:predict"],
+        "utilities": ["frequency(0.3)"],
+        "methods": ["classes(seconds=1e-9,rollout-length=8,estimator=importance)"],
+        "lengths": [3],
+        "seeds": 1,
+    }
+    return config_from(given, "audit")
+
+
 def sweep(folder: Path) -> None:
     """Run the sweep, as its command does."""
     run_sweep(small_sweep(), folder, device="cpu", batch_size=2)
     consolidate(folder)
+
+
+def sweep_that_draws(folder: Path, report: Report | None = None) -> None:
+    """Run the one that keeps a bank in its store, and beside it the sizes that were found out."""
+    run_sweep(drawing_sweep(), folder, device="cpu", batch_size=1, report=report)
+
+
+def kept_by_sweep(folder: Path) -> tuple[Path, Path]:
+    """The bank of that sweep, and its sizes."""
+    (bank,) = (folder / "banks").glob("*.safetensors")
+    return bank, bank.with_suffix(".json")
 
 
 def draw(folder: Path, progress: Progress | None = None) -> None:
@@ -84,9 +110,20 @@ def digest_of_sweep(folder: Path) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
+def digest_of_sweep_that_draws(folder: Path) -> str:
+    """Of all results, the bank and its sizes."""
+    bank, sizes = kept_by_sweep(folder)
+    return f"{digest_of_sweep(folder)} {digest_of_bank(bank)} {sha256(sizes)}"
+
+
 def digest_of_draw(folder: Path) -> str:
     """Of the bank's tensors."""
-    bank = load_bank(folder / BANK)
+    return digest_of_bank(folder / BANK)
+
+
+def digest_of_bank(path: Path) -> str:
+    """Of its tensors."""
+    bank = load_bank(path)
     assert bank.counts is not None
     tensors = (bank.kernels, bank.counts)
     return hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 
 from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import checked_path
-from posteer.banks.plans import SIZES, DrawPlan, seconds_of
+from posteer.banks.plans import SIZES, DrawPlan, fitted_family, seconds_of
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import draw, most_of
 from posteer.core import Progress, require
@@ -18,6 +18,7 @@ from posteer.core.files import path_of
 from posteer.core.limits import DRAW_SECONDS, MOST_LATENTS, MOST_SEED, MOST_TOKENS
 from posteer.core.spec import shown, within
 from posteer.core.userfiles import leaving
+from posteer.families.protocol import Family
 from posteer.families.registry import open_family
 from posteer.models.meter import Metered
 from posteer.models.protocol import Model
@@ -35,6 +36,11 @@ def asked_family(model: Model, asked: str | Any | None) -> str:
     require(given, f"family {shown(asked)}: expected such as hmm(states=3)")
     found = open_family(asked, model.vocab_size, model.prior)
     return "" if found == model.family else str(getattr(found, "text", asked))
+
+
+def family_drawn(model: Model, asked: str | None) -> Family:
+    """What the latents of a draw will be."""
+    return fitted_family(model, asked_family(model, asked))
 
 
 @undisturbed()

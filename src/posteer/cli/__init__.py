@@ -208,6 +208,10 @@ def sample(
         figures.check_path(figure)
     settings = checks.CheckSettings(effort=effort, seed=seed)
     opened = open_model(model, device)
+    if figure is not None:
+        from posteer.views.figures.checks import require_drawable
+
+        require_drawable(sampling.family_drawn(opened, family))
     with console.delayed_progress() as progress:
         bank = sampling.sample(
             opened,

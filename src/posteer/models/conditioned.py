@@ -80,12 +80,14 @@ class Conditioned(Model):
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         state = self.base.start(batch, capacity + len(self.context))
-        for token in self.context:
-            _, state = self.base.advance(state, torch.full((batch,), token))
-        return state
+        read = torch.tensor([self.context], dtype=torch.long)
+        return self.base.read(state, read.expand(batch, -1))
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         return self.base.advance(state, tokens)
+
+    def read(self, state: Any, tokens: Int[Tensor, "B T"]) -> Any:
+        return self.base.read(state, tokens)
 
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int

@@ -142,6 +142,12 @@ class Model:
         """Read one token per history."""
         raise NotImplementedError
 
+    def read(self, state: Any, tokens: Int[Tensor, "B T"]) -> Any:
+        """The state once several tokens per history are read."""
+        for token in tokens.unbind(-1):
+            _, state = self.advance(state, token)
+        return state
+
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         """Row t is the log law of the next token after t tokens; row 0 is unconditional."""
         state = self.start(len(tokens), tokens.shape[1])

@@ -12,10 +12,10 @@ from posteer.banks.checks.exchangeability import ExchangeabilityCheck
 from posteer.banks.checks.martingale import MartingaleCheck
 from posteer.banks.checks.report import FilterReport
 from posteer.banks.drawn import LatentBank
-from posteer.core import InputError
+from posteer.core import require
 from posteer.core.randomness import numpy_stream
-from posteer.families.markov.family import kernels_of
-from posteer.families.protocol import Prior
+from posteer.families.markov.family import MarkovFamily, kernels_of
+from posteer.families.protocol import Family, Prior
 from posteer.families.registry import open_process
 from posteer.views.figures.canvas import canvas, save
 
@@ -24,9 +24,9 @@ ROWS_SHOWN = 4
 
 def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     """Prior, calibration, martingale, exchangeability and convergence."""
-    kind, drifts, swaps = bank.latents.family.name, report.martingale, report.exchangeability
-    if drifts is None or swaps is None:
-        raise InputError(f"--figure: of {kind} latents nothing is drawn: expected Markov ones")
+    drifts, swaps = report.martingale, report.exchangeability
+    require_drawable(bank.latents.family)
+    assert drifts is not None and swaps is not None
     pyplot = canvas()
     figure, panels = pyplot.subplots(2, 3, figsize=(13, 7.5))
     panels = panels.flatten()
@@ -40,6 +40,13 @@ def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     verdict = textwrap.fill(report.verdict, 48)
     panels[5].text(0, 0.9, f"{report.model}\n\n{words}\n\n{verdict}", va="top")
     save(figure, out)
+
+
+def require_drawable(family: Family) -> None:
+    """Refuse a figure of latents that are no Markov kernels."""
+    markov = isinstance(family, MarkovFamily)
+    words = f"--figure: of {family.name} latents nothing is drawn: expected Markov ones"
+    require(markov, words)
 
 
 def known_prior(bank: LatentBank) -> Prior | None:

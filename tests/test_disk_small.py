@@ -24,8 +24,8 @@ from posteer.banks.drawn import FORMAT, load_bank, pack, unpack
 from posteer.banks.sampling import sample
 from posteer.cli import main
 from posteer.core.errors import InputError
-from posteer.models import FunctionModel, Metered
-from posteer.models.conditioned import Conditioned
+from posteer.models import FunctionModel
+from posteer.models.conditioned import condition
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.provenance import provenance
 from posteer.sweeps.runner import Report
@@ -238,25 +238,15 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_the_bank_is(model, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_users_function_reads_a_context_at_once():
-    """Rather than be asked after each of its tokens, which takes the square of its length."""
-    asked = []
+def test_a_context_that_a_users_function_would_read_for_ever_is_refused():
+    """It is asked after each token, and sent all tokens before: 40,000 took the square of that."""
 
     def coin(tokens):
-        asked.append(tokens.shape[1])
-        ones = ((tokens == 1).sum(1).double() + 1) / (tokens.shape[1] + 2)
-        return torch.stack([1 - ones, ones], 1)
+        raise AssertionError("asked")
 
-    context = (0, 1, 1) * 100
     model = FunctionModel(coin, vocab_size=2, order=0)
-    bank = sample(model, rollouts=20, length=5, context=context)
-    assert not {n for n in asked if 0 < n < len(context)} and len(context) + 4 in asked
-    metered = Metered(model)
-    after = metered.read(metered.start(2), torch.tensor([context] * 2))
-    token_by_token = model.start(2)
-    for token in context:
-        _, token_by_token = model.advance(token_by_token, torch.full((2,), token))
-    assert torch.equal(after.log_probs, token_by_token.log_probs)
-    assert metered.queries.forward_tokens == 2 * len(context)
-    assert bank.tokens >= 20 * (len(context) + 4)
-    assert torch.equal(Conditioned(model, context).start(2).log_probs, token_by_token.log_probs)
+    asked = {"rollouts": 20, "length": 5, "context": (0, 1) * 20_000}
+    with pytest.raises(InputError, match="a context of 40000 tokens: function is sent whole"):
+        sample(model, **asked)
+    with pytest.raises(InputError, match="expected at most 4096"):
+        condition(model, asked["context"])

@@ -166,8 +166,9 @@ def test_draws_are_draws_of_the_prior(text):
     goal = open_utility("dyck", ContextSpace(vocab, 0))
     prompt = all_sequences(vocab, 3)[[5]]
     many = open_process(f"draws({text},n=4000,seed=5)")
-    chance = many.latents.log_likelihood(prompt)[0].exp()
-    means = many.latents.mean_utility(goal, prompt, 3)[0]
+    latents = many.as_atoms().latents
+    chance = latents.log_likelihood(prompt)[0].exp()
+    means = latents.mean_utility(goal, prompt, 3)[0]
     value = float((chance * means).sum() / chance.sum())
     error = float(((chance * (means - value)) ** 2).sum().sqrt() / chance.sum())
     exact = float(posteer.expected_utility(f"exact:{text}", goal, prompt, 3).expected_utility[0])

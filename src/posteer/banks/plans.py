@@ -15,6 +15,7 @@ from posteer.core.spec import number, shown, within
 from posteer.families.atoms.classified import classified_by
 from posteer.families.protocol import Counted, Family, FinitePrior, Fittable
 from posteer.families.registry import open_family
+from posteer.models.conditioned import require_readable
 from posteer.models.protocol import Model
 
 BLOCK = 64
@@ -84,6 +85,7 @@ class DrawPlan:
             f"context has the symbol {outside[0] if outside else ''}: expected symbols 0 to "
             f"{vocab - 1}",
         )
+        require_readable(model.base, len(self.context))
         most = math.inf if longest is None else longest + 1 - len(self.context)
         require(
             most > order,

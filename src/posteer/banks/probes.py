@@ -109,9 +109,8 @@ def _laws_after(
     """The model's laws along some histories, token by token as rollouts ask for them."""
     state = model.start(len(tokens), len(context) + tokens.shape[1])
     device = state.log_probs.device
-    if context:
-        read = torch.tensor([context], device=device)
-        state = model.read(state, read.expand(len(tokens), -1))
+    for symbol in context:
+        _, state = model.advance(state, torch.full((len(tokens),), symbol, device=device))
     laws = [state.log_probs]
     for column in tokens.to(device).long().unbind(1):
         law, state = model.advance(state, column)

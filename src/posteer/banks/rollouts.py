@@ -273,8 +273,8 @@ def _roll_block(
     state = model.start(n, len(plan.context) + plan.rollout_length)
     device = state.log_probs.device
     waiting: list[Tensor] = []
-    if plan.context:
-        state = model.read(state, torch.tensor([plan.context], device=device).expand(n, -1))
+    for symbol in plan.context:
+        _, state = model.advance(state, torch.full((n,), symbol, device=device))
     tally = family.tally(n, plan.context, device)
     snapshots, kept = {}, []
     probing = Probing(model, uniforms.first, n)

@@ -80,14 +80,12 @@ class Conditioned(Model):
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         state = self.base.start(batch, capacity + len(self.context))
-        read = torch.tensor([self.context], dtype=torch.long)
-        return self.base.read(state, read.expand(batch, -1))
+        for token in self.context:
+            _, state = self.base.advance(state, torch.full((batch,), token))
+        return state
 
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         return self.base.advance(state, tokens)
-
-    def read(self, state: Any, tokens: Int[Tensor, "B T"]) -> Any:
-        return self.base.read(state, tokens)
 
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
@@ -115,6 +113,16 @@ def _before(read: Tensor, prompts: Float[Tensor, "B m W"]) -> Float[Tensor, "B n
     return torch.cat([read.to(prompts).expand(len(prompts), -1, -1), prompts], 1)
 
 
+def require_readable(model: Model, n_tokens: int) -> None:
+    """Refuse a context that would be read for ever: its law is asked for after every token."""
+    most = model.longest_context
+    require(
+        most is None or n_tokens <= most,
+        f"a context of {n_tokens} tokens: {model.name} is sent whole histories, expected at most "
+        f"{most}",
+    )
+
+
 def condition(model: Model, context: tuple[int, ...]) -> Model:
     """The model after `context`; the model itself if that is empty.
 
@@ -131,6 +139,7 @@ def condition(model: Model, context: tuple[int, ...]) -> Model:
         f"{model.vocab_size - 1}",
     )
     base, whole = model.base, (*model.context, *context)
+    require_readable(base, len(whole))
     if base.context:  # exact Bayes that began as a posterior: there is nothing before it
         base, whole = model, context
     return base.conditioned(whole) or Conditioned(base, whole)

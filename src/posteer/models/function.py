@@ -49,6 +49,8 @@ class FunctionModel(Model):
     any batch. `max_length` is the most tokens a history may have.
     """
 
+    longest_context = 4096
+
     def __init__(
         self,
         predict: Callable[[Tensor], Any],
@@ -89,10 +91,6 @@ class FunctionModel(Model):
     ) -> tuple[Float[Tensor, "B V"], HistoryState]:
         after = self._ask(torch.cat([state.tokens, tokens[:, None].cpu()], 1))
         return after.log_probs, after
-
-    def read(self, state: HistoryState, tokens: Int[Tensor, "B T"]) -> HistoryState:
-        """At once: laws on the way are nobody's, and to ask for each takes the square of time."""
-        return self._ask(torch.cat([state.tokens, tokens.cpu()], 1)) if tokens.numel() else state
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         lengths = range(tokens.shape[1] + 1)

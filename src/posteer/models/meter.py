@@ -158,12 +158,6 @@ class Metered(Model):
         self._look_at(state.log_probs)
         return state
 
-    def read(self, state: Any, tokens: Int[Tensor, "B T"]) -> Any:
-        self.spending.charge(tokens.numel() * self.tokens_per_token)
-        after = self.inner.read(state, tokens)
-        self._look_at(after.log_probs)
-        return after
-
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         self.spending.charge(tokens.numel() * self.tokens_per_token)
         law, after = self.inner.advance(state, tokens)

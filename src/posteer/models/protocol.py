@@ -62,8 +62,9 @@ class Model:
     history may have, None if any number. Banks know a model by its `fingerprint`; `made_of` tells
     apart what else is called the same, `known_as` stands for the name where that may change. A
     model is `probed` unless its fingerprint says all that it computes: its banks keep some of its
-    laws, and it is asked for them again before they are used. `tokens_per_token` is what reading
-    one token costs: more than one where a model is made of several.
+    laws, and it is asked for them again before they are used. A context has at most
+    `longest_context` tokens, where reading one takes the square of its length. `tokens_per_token`
+    is what reading one token costs: more than one where a model is made of several.
     """
 
     name: str = "model"
@@ -82,6 +83,7 @@ class Model:
     probed: bool = True
     metered: bool = False
     tokens_per_token: int = 1
+    longest_context: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -141,12 +143,6 @@ class Model:
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:
         """Read one token per history."""
         raise NotImplementedError
-
-    def read(self, state: Any, tokens: Int[Tensor, "B T"]) -> Any:
-        """The state once several tokens per history are read."""
-        for token in tokens.unbind(-1):
-            _, state = self.advance(state, token)
-        return state
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         """Row t is the log law of the next token after t tokens; row 0 is unconditional."""

@@ -42,7 +42,7 @@ def test_a_few_kills(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "n"), [(flips.of_sweeps_and_draws, 4), pytest.param(flips.make, 70, marks=SLOW)]
+    ("make", "n"), [(flips.of_sweeps_and_draws, 4), pytest.param(flips.make, 55, marks=SLOW)]
 )
 def test_every_bit_counts(make, n, tmp_path):
     """Refused by name, mended or harmless; over 1,000 of them where it is slow."""

@@ -65,11 +65,11 @@ def covering(name, n_latents, length, seeds):
 
 @pytest.mark.slow
 def test_coverage_of_awkward_priors():
-    """Six priors, 18 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
-    13 of 18 would have a chance of 2 in 10^4. `studies/coverage.py` looks closer."""
-    found = [one for name in list(LAWS)[:6] for one in covering(name, 1000, 20, 3)[2]]
+    """Six priors, 12 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
+    8 of 12 would have a chance of 2 in 10^4. `studies/coverage.py` looks closer."""
+    found = [one for name in list(LAWS)[:6] for one in covering(name, 1000, 20, 2)[2]]
     own, other = coverage.coverage(found)
-    assert min(own, other) > 12.5 / 18
+    assert min(own, other) > 7.5 / 12
     assert len({one.estimator for one in found}) > 1, "no one estimator will do"
 
 

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ def warm(*names: str) -> None:
 def _import(names: tuple[str, ...]) -> None:
     for name in names:
         importlib.import_module(name)
+    tempfile.gettempdir()  # found by writing to it, once: a child that cannot write inherits it
 
 
 def _serve(pipe: Connection) -> None:

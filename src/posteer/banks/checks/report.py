@@ -41,8 +41,8 @@ from posteer.models.registry import open_metered
 ALARM = 0.01
 """Chance that a model that *is* a Bayes filter is told it is not, over all checks together."""
 
-LEAST_ROLLOUTS = 32
-"""That families are compared on: with fewer, halves of halves tell nothing."""
+LEAST_ROLLOUTS = 33
+"""That families are compared on: with fewer, as at the least effort, their halves tell nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,7 @@ def covering(name, n_latents, length, seeds):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_coverage_of_awkward_priors():
     """Six priors, 12 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
     8 of 12 would have a chance of 2 in 10^4. `studies/coverage.py` looks closer."""

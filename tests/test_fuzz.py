@@ -27,7 +27,9 @@ def test_a_few_hostile_lines_and_calls_are_refused_or_answered():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(more, marks=pytest.mark.long) for more in (3, 4))]
+)
 def test_thousands_of_hostile_lines_and_calls_are_refused_or_answered(seed):
     clean(1000, 100, seed)
 

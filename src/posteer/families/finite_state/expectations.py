@@ -42,19 +42,20 @@ class Tables:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """The likelihood of each machine's sequence, the law of its first state given all of it, and
-    how often it is expected to have emitted `v` on the way from `s` to `t`."""
+    """How likely sequences were, and of each machine the law of its first state given all it read
+    and how often it is expected to have emitted `v` on the way from `s` to `t`."""
 
-    log_likelihood: Float[Tensor, "M"]
+    log_likelihood: Float[Tensor, "*N"]
     first: Float[Tensor, "M S"]
     moves: Float[Tensor, "M S V S"]
 
 
 def expected_moves(tables: Tables, sequences: Int[Tensor, "M T"]) -> Expected:
     """The E-step, a machine for each sequence."""
-    parts = [
-        _expected(tables.pick(rows), sequences[rows]) for rows in _at_once(tables, sequences.shape)
-    ]
+    parts = []
+    for rows in _at_once(tables, sequences.shape[1], len(sequences)):
+        reading = _Reading(tables.pick(rows), sequences[rows], torch.arange(len(rows)))
+        parts.append(reading.expected(torch.ones_like(reading.log_likelihood)))
     return Expected(
         torch.cat([part.log_likelihood for part in parts]),
         torch.cat([part.first for part in parts]),
@@ -62,13 +63,40 @@ def expected_moves(tables: Tables, sequences: Int[Tensor, "M T"]) -> Expected:
     )
 
 
+def expected_shares(
+    tables: Tables, log_weights: Float[Tensor, "K J"], sequences: Int[Tensor, "R T"]
+) -> tuple[Expected, Float[Tensor, "K J R"]]:
+    """The E-step of K mixtures of J machines each, one after another in `tables`: what each machine
+    did, sequences counted by the share that is its own, and those shares. The likelihoods are
+    those of the whole mixtures, `[K R]`."""
+    whole, shares = [], []
+    first, moves = torch.zeros_like(tables.initial), torch.zeros_like(tables.operators)
+    for rows in _at_once(tables, sequences.shape[1], len(sequences), len(tables)):
+        reading = _everyone(tables, sequences[rows])
+        joint = reading.log_likelihood.view(*log_weights.shape, -1) + log_weights[..., None]
+        whole.append(joint.logsumexp(1))
+        shares.append(joint.softmax(1))
+        part = reading.expected(shares[-1].flatten())
+        first, moves = first + part.first, moves + part.moves
+    return Expected(torch.cat(whole, -1), first, moves), torch.cat(shares, -1)
+
+
 def log_likelihoods(tables: Tables, sequences: Int[Tensor, "M T"]) -> Float[Tensor, "M"]:
     """`log p` of each sequence under the machine of its own; `-inf` where it is impossible."""
     parts = [
-        _Forward(tables.pick(rows), sequences[rows]).log_likelihood
-        for rows in _at_once(tables, sequences.shape)
+        _Reading(tables.pick(rows), sequences[rows], torch.arange(len(rows))).log_likelihood
+        for rows in _at_once(tables, sequences.shape[1], len(sequences))
     ]
     return torch.cat(parts)
+
+
+def all_log_likelihoods(tables: Tables, sequences: Int[Tensor, "R T"]) -> Float[Tensor, "R M"]:
+    """`log p` of each sequence under each machine."""
+    parts = [
+        _everyone(tables, sequences[rows]).log_likelihood.view(len(tables), -1)
+        for rows in _at_once(tables, sequences.shape[1], len(sequences), len(tables))
+    ]
+    return torch.cat(parts, 1).mT
 
 
 def improved(
@@ -87,34 +115,53 @@ def improved(
     return Tables(torch.where(known, expected.first / started, tables.initial), rows)
 
 
-def word_length(n_tokens: int, vocab_size: int, n_machines: int) -> int:
-    """Tokens of a word: a sequence then takes least work, the making of words and what a step takes
-    whatever the number of machines included."""
+def word_length(n_tokens: int, vocab_size: int, n_readers: int, n_machines: int) -> int:
+    """Tokens of a word: reading then takes least work, the making of words and what a step takes
+    whatever the number of readers included."""
     most = max(1, int(math.log(4096, vocab_size)))
-    step = 1 + 500 / n_machines
-    return min(range(1, most + 1), key=lambda b: step * n_tokens / b + 2 * vocab_size**b)
+    step = 1 + 500 / n_readers
+    making = 2 * n_machines / n_readers
+    return min(range(1, most + 1), key=lambda b: step * n_tokens / b + making * vocab_size**b)
 
 
-def _at_once(tables: Tables, shape: torch.Size) -> tuple[Tensor, ...]:
-    _, n_states, vocab, _ = tables.operators.shape
-    length = word_length(shape[1], vocab, shape[0])
-    numbers = (shape[1] // length + 1) * n_states + 3 * vocab**length * n_states**2
-    return torch.arange(len(tables)).split(max(1, NUMBERS_AT_ONCE // numbers))
+def _at_once(
+    tables: Tables, n_tokens: int, n_sequences: int, readers: int = 1
+) -> tuple[Tensor, ...]:
+    """Which sequences are read at once, where so many machines read each."""
+    n_states, vocab = tables.operators.shape[1:3]
+    shared = readers > 1
+    machines = readers if shared else n_sequences
+    length = word_length(n_tokens, vocab, n_sequences * readers, machines)
+    numbers = readers * (n_tokens // length + 1) * n_states
+    if not shared:
+        numbers += 3 * vocab**length * n_states**2
+    return torch.arange(n_sequences).split(max(1, NUMBERS_AT_ONCE // numbers))
 
 
-class _Forward:
-    """Beliefs before each word, and how likely each word was; a short first word takes the rest."""
+def _everyone(tables: Tables, sequences: Int[Tensor, "R T"]) -> _Reading:
+    """Each machine reads each sequence."""
+    n = len(sequences)
+    owners = torch.arange(len(tables)).repeat_interleave(n)
+    return _Reading(tables, sequences.repeat(len(tables), 1), owners)
 
-    def __init__(self, tables: Tables, sequences: Int[Tensor, "M T"]) -> None:
+
+class _Reading:
+    """Beliefs before each word of N sequences, and how likely each word was; a short first word
+    takes the rest. `owners` says which machine reads which sequence."""
+
+    def __init__(
+        self, tables: Tables, sequences: Int[Tensor, "N T"], owners: Int[Tensor, "N"]
+    ) -> None:
         n, n_tokens = sequences.shape
-        self.tables, vocab = tables, tables.operators.shape[2]
-        self.length = word_length(n_tokens, vocab, n)
+        self.tables, self.owners, vocab = tables, owners, tables.operators.shape[2]
+        self.length = word_length(n_tokens, vocab, n, len(tables))
         self.words = _words(tables.operators, self.length)
         rest = n_tokens % self.length
-        parts = [sequences[:, :rest]] if rest else []
-        parts += sequences[:, rest:].split(self.length, 1) if n_tokens > rest else []
-        self.steps = [(part.shape[1], _numbers(part, vocab)) for part in parts]
-        belief = tables.initial
+        parts = [sequences[:, None, :rest]] if rest else []
+        if n_tokens > rest:
+            parts.append(sequences[:, rest:].unflatten(1, (-1, self.length)))
+        self.steps = [(part.shape[2], at) for part in parts for at in _numbers(part, owners, vocab)]
+        belief = tables.initial[owners]
         self.beliefs, self.scales = [], []
         for length, at in self.steps:
             self.beliefs.append(belief)
@@ -126,24 +173,23 @@ class _Forward:
             torch.cat(self.scales, 1).log().sum(1) if self.steps else tables.initial.new_zeros(n)
         )
 
-    def flat(self, length: int) -> Float[Tensor, "N S S"]:
+    def flat(self, length: int) -> Float[Tensor, "W S S"]:
         """The words of a length of all machines, one after another."""
         return self.words[length - 1].flatten(0, 1)
 
-
-def _expected(tables: Tables, sequences: Int[Tensor, "M T"]) -> Expected:
-    forward = _Forward(tables, sequences)
-    gradients = [torch.zeros_like(table) for table in forward.words]
-    ahead = torch.ones_like(tables.initial)
-    passed = zip(forward.steps, forward.beliefs, forward.scales, strict=True)
-    for (length, at), belief, scale in reversed(list(passed)):
-        share = ahead / torch.where(scale > 0, scale, 1.0)
-        moved = belief[:, :, None] * share[:, None]
-        gradients[length - 1].flatten(0, 1).index_add_(0, at, moved)
-        ahead = torch.bmm(forward.flat(length).index_select(0, at), share[..., None])[..., 0]
-    single = _down_to_tokens(forward.words, gradients)
-    moves = tables.operators * single.transpose(1, 2)
-    return Expected(forward.log_likelihood, tables.initial * ahead, moves)
+    def expected(self, counted: Float[Tensor, "N"]) -> Expected:
+        """What the machines did, each sequence counted so much."""
+        gradients = [torch.zeros_like(table) for table in self.words]
+        ahead = counted[:, None].expand(-1, self.tables.initial.shape[1])
+        passed = zip(self.steps, self.beliefs, self.scales, strict=True)
+        for (length, at), belief, scale in reversed(list(passed)):
+            share = ahead / torch.where(scale > 0, scale, 1.0)
+            moved = belief[:, :, None] * share[:, None]
+            gradients[length - 1].flatten(0, 1).index_add_(0, at, moved)
+            ahead = torch.bmm(self.flat(length).index_select(0, at), share[..., None])[..., 0]
+        moves = self.tables.operators * _down_to_tokens(self.words, gradients).transpose(1, 2)
+        first = torch.zeros_like(self.tables.initial).index_add_(0, self.owners, ahead)
+        return Expected(self.log_likelihood, self.tables.initial * first, moves)
 
 
 def _words(operators: Float[Tensor, "M S V S"], length: int) -> list[Float[Tensor, "M W S S"]]:
@@ -167,8 +213,10 @@ def _down_to_tokens(words: list[Tensor], gradients: list[Tensor]) -> Float[Tenso
     return firsts + left
 
 
-def _numbers(tokens: Int[Tensor, "M n"], vocab: int) -> Int[Tensor, "M"]:
-    """Where the word of each machine is among the words of all of them."""
-    powers = vocab ** torch.arange(tokens.shape[1] - 1, -1, -1)
-    first = torch.arange(len(tokens)) * vocab ** tokens.shape[1]
-    return first + (tokens.long() * powers).sum(1)
+def _numbers(
+    words: Int[Tensor, "N n b"], owners: Int[Tensor, "N"], vocab: int
+) -> tuple[Int[Tensor, "N"], ...]:
+    """Where each word of its reader is among the words of all machines, word after word."""
+    length = words.shape[2]
+    powers = vocab ** torch.arange(length - 1, -1, -1)
+    return (owners[:, None] * vocab**length + (words.long() * powers).sum(2)).unbind(1)

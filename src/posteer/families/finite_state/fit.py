@@ -16,7 +16,9 @@ from torch import Tensor
 from posteer.core import Float, Int
 from posteer.families.finite_state.expectations import (
     Tables,
+    all_log_likelihoods,
     expected_moves,
+    expected_shares,
     improved,
     log_likelihoods,
 )
@@ -167,9 +169,7 @@ class MachineMixture:
 
     def log_likelihoods(self, sequences: Int[Tensor, "R T"]) -> Float[Tensor, "R J"]:
         """Of each sequence under each machine."""
-        n, size = len(sequences), len(self.tables)
-        pairs = self.tables.pick(torch.arange(size).repeat(n))
-        return log_likelihoods(pairs, sequences.repeat_interleave(size, 0)).view(n, size)
+        return all_log_likelihoods(self.tables, sequences)
 
     def log_evidence(self, sequences: Int[Tensor, "R T"]) -> Float[Tensor, "R"]:
         """`log p` of each sequence, whichever machine emitted it."""
@@ -249,24 +249,15 @@ def mixture_step(
 ) -> tuple[Float[Tensor, "K"], Tables, Float[Tensor, "K J"]]:
     """One step of K mixtures, their machines one after another: the value before it, pull
     included, and what they are after it."""
-    n, (kinds, size) = len(sequences), log_weights.shape
-    pairs = tables.pick(torch.arange(len(tables)).repeat_interleave(n))
-    expected = expected_moves(pairs, sequences.repeat(len(tables), 1))
-    joint = expected.log_likelihood.view(kinds, size, n) + log_weights[..., None]
-    shares = joint.softmax(1).reshape(len(tables), n)
+    size = log_weights.shape[1]
+    expected, shares = expected_shares(tables, log_weights, sequences)
     centre = _uniform(tables.operators)
     each = torch.full_like(tables.initial, 1 / tables.initial.shape[1])
-    moves = _weighed(shares, expected.moves) + PULL * centre
-    first = _weighed(shares, expected.first) + PULL * each
-    value = joint.logsumexp(1).sum(1) + _density(tables, centre, each, log_weights)
-    total = shares.sum(1).view(kinds, size) + PULL / size
+    moves, first = expected.moves + PULL * centre, expected.first + PULL * each
+    value = expected.log_likelihood.sum(1) + _density(tables, centre, each, log_weights)
+    total = shares.sum(2) + PULL / size
     better = Tables(_normal(first), moves / moves.sum((2, 3), keepdim=True))
     return value, better, (total / total.sum(1, keepdim=True)).log()
-
-
-def _weighed(shares: Float[Tensor, "J R"], of_pairs: Tensor) -> Tensor:
-    by_machine = of_pairs.unflatten(0, shares.shape).flatten(2)
-    return torch.bmm(shares[:, None], by_machine)[:, 0].unflatten(1, of_pairs.shape[1:])
 
 
 def _density(tables: Tables, centre: Tensor, each: Tensor, log_weights: Tensor) -> Tensor:

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-long lint check format bench scaling results reliability clean
+.PHONY: demo test test-ci test-all lint check format bench scaling results reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -14,12 +14,12 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-# The suites of statistics and kills as well.
-test-all: $(READY)
+# What CI runs: statistics and kills as well, for a quarter of an hour with the set-up.
+test-ci: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
 
-# And those that would take CI past a quarter of an hour.
-test-long: $(READY)
+# Everything.
+test-all: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 lint: $(READY)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from posteer.core import Int, require
+from posteer.families.protocol import NextToken
 
 
 class TokenTally:
@@ -24,6 +29,30 @@ class TokenTally:
 
     def counts(self) -> Int[Tensor, "L T"]:
         return torch.stack(self._kept, 1).cpu()
+
+
+class WholeRollouts(ABC):
+    """What families share whose latents are read off whole rollouts."""
+
+    def fit(
+        self,
+        counts: Int[Tensor, "L T"],
+        treatment: str,
+        stream: np.random.Generator,
+        law_after: NextToken,
+    ) -> Any:
+        """Latents of rollouts that continue nothing."""
+        return self.fit_after((), counts, treatment, stream)
+
+    @abstractmethod
+    def fit_after(
+        self,
+        context: tuple[int, ...],
+        counts: Int[Tensor, "L T"],
+        treatment: str,
+        stream: np.random.Generator,
+    ) -> Any:
+        """Latents of rollouts that continue a context, where that has left them."""
 
 
 def sound_tokens(tensors: dict[str, Tensor], n: int, vocab_size: int) -> None:

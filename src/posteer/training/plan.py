@@ -113,16 +113,18 @@ def _small(process: str, vocab: int, order: int) -> TrainingPlan:
     )
 
 
-def _machine(process: str, vocab: int, length: int = 256) -> TrainingPlan:
-    """A filter of finitely many machines: they are told apart within some hundred tokens."""
+def _finite(process: str, vocab: int, order: int = 0, steps: int = 6000) -> TrainingPlan:
+    """A filter of finitely many latents, told apart within a hundred tokens: half an hour of one
+    core."""
     return TrainingPlan(
         process=process,
-        architecture=_shape(vocab, 0, 4, 128, 4, 512, positions="learned", max_tokens=length),
-        batch=128,
-        length=length,
-        steps=20_000,
-        warmup=1000,
-        peak_rate=1e-3,
+        architecture=_shape(vocab, order, 2, 64, 4, 256, positions="learned", max_tokens=128),
+        batch=32,
+        length=128,
+        steps=steps,
+        warmup=200,
+        peak_rate=2e-3,
+        final_rate=2e-5,
     )
 
 
@@ -149,8 +151,10 @@ PRESETS = {
     ),
     "ternary": _small("markov(vocab=3,order=1)", 3, 1),
     "second-order": _small("markov(vocab=2,order=2)", 2, 2),
-    "mess3-mixture": _machine(EIGHT_MESS3, 3),
-    "ginc": _machine("ginc", 20),
+    "mess3-mixture": _finite(EIGHT_MESS3, 3),
+    "chains-16": _finite("chains(vocab=10,n=16)", 10, 1),
+    "chains-1024": _finite("chains(vocab=10,n=1024)", 10, 1, steps=12_000),
+    "ginc": _finite("ginc", 20),
     "tiny": TrainingPlan(
         process="beta-bernoulli",
         architecture=_shape(2, 0, 1, 32, 2, 64),
@@ -162,7 +166,7 @@ PRESETS = {
         final_rate=1e-4,
     ),
 }
-"""The paper's two models (its app. bft_training), four past them, and one that trains in a minute
+"""The paper's two models (its app. bft_training), six past them, and one that trains in a minute
 on two cores."""
 
 

@@ -30,7 +30,7 @@ from posteer.tokens.contexts import ContextSpace, count_transitions
 
 ORDERS, STATES = range(4), range(2, 5)
 """Of k-Markov kernels and of HMMs that are tried; as many states as the model says, if more."""
-MOST_STATES = 8
+MOST_COMPARED = 8
 LARGEST_TABLE = 2**12
 """Probabilities of a kernel up to which an order is tried, and of the operators of an HMM."""
 COMPONENTS = (1, 2, 4, 8)
@@ -89,7 +89,7 @@ def check_families(
     for order in ORDERS:
         if vocab_size ** (order + 1) <= LARGEST_TABLE and order < kept.shape[1]:
             found[f"markov(order={order})"] = _markov(order, vocab_size, fitting, judging, seed)
-    for n in range(STATES.start, min(MOST_STATES, max(STATES.stop - 1, n_states)) + 1):
+    for n in range(STATES.start, min(MOST_COMPARED, max(STATES.stop - 1, n_states)) + 1):
         if n * n * vocab_size <= LARGEST_TABLE:
             found[f"hmm(states={n})"] = _machines(n, vocab_size, fitting, judging, seed)
     if isinstance(prior, FinitePrior):

@@ -13,15 +13,15 @@ from torch import Tensor
 from posteer.core import Float, InputError, Int, Spec, require
 from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.families.atoms.prior import AtomPrior
-from posteer.families.protocol import FinitePrior, NextToken, Prior
+from posteer.families.protocol import FinitePrior, Prior
 from posteer.families.reading import MeanAfter, ReadingLatents
 from posteer.families.registry import open_process
-from posteer.families.tallies import TokenTally, sound_tokens
+from posteer.families.tallies import TokenTally, WholeRollouts, sound_tokens
 from posteer.goals.protocol import Utility
 
 
 @dataclass(frozen=True, eq=False)
-class ClassifiedFamily:
+class ClassifiedFamily(WholeRollouts):
     """Latents that are atoms of a prior. Two are the same where their prior and context are."""
 
     prior: AtomPrior
@@ -68,16 +68,6 @@ class ClassifiedFamily:
     def tally(self, n: int, context: tuple[int, ...], device: torch.device) -> TokenTally:
         return TokenTally(self.vocab_size)
 
-    def fit(
-        self,
-        counts: Int[Tensor, "L T"],
-        treatment: str,
-        stream: np.random.Generator,
-        law_after: NextToken,
-    ) -> ClassifiedLatents:
-        """The likeliest atom of each rollout."""
-        return self.fit_after((), counts, treatment, stream)
-
     def fit_after(
         self,
         context: tuple[int, ...],
@@ -85,7 +75,7 @@ class ClassifiedFamily:
         treatment: str,
         stream: np.random.Generator,
     ) -> ClassifiedLatents:
-        """The same of rollouts that continue a context, where that has left the atoms."""
+        """The likeliest atom of each rollout."""
         own = self.after(context)
         return ClassifiedLatents(own, own.posterior(counts).argmax(1))
 

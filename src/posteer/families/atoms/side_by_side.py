@@ -109,7 +109,7 @@ class SideBySide(ReadingLatents):
         return tensors | {"rows": self.rows}
 
 
-MOST_STATES = 32
+FEW_STATES = 32
 """States up to which machines are bounded together, however different."""
 
 
@@ -122,7 +122,7 @@ def _of_side_by_side(
     for part in latents.parts:
         if part.family.order or len(part) == 0 or not isinstance(part, Machines):
             return None
-        if part.family.n_states > MOST_STATES:
+        if part.family.n_states > FEW_STATES:
             return None
         machines.append(part.as_machines())
     return suffixes_of(padded(machines).pick(latents.rows), read, length, utility, horizon)

@@ -20,13 +20,12 @@ from posteer.core import Float, Int, Spec, integer, require
 from posteer.core.spec import within
 from posteer.families.finite_state.fit import choose_states, fit_each
 from posteer.families.finite_state.values import require_room, values_of_states
-from posteer.families.protocol import NextToken
 from posteer.families.reading import MeanAfter, ReadingLatents
-from posteer.families.tallies import TokenTally, sound_tokens
+from posteer.families.tallies import TokenTally, WholeRollouts, sound_tokens
 from posteer.goals.protocol import Utility
 from posteer.tokens.contexts import ContextSpace, sound_rows
 
-MOST_STATES = 64
+MOST_FITTED = 64
 """Of machines that are fitted."""
 MOST_TRIED = 4
 """States up to which their number is found out where none is named."""
@@ -34,7 +33,7 @@ TREATMENTS = ("donor", "uniform")
 
 
 @dataclass(frozen=True)
-class StateFamily:
+class StateFamily(WholeRollouts):
     """Hidden Markov models over a vocabulary with so many states."""
 
     vocab_size: int
@@ -72,16 +71,6 @@ class StateFamily:
     def tally(self, n: int, context: tuple[int, ...], device: torch.device) -> TokenTally:
         return TokenTally(self.vocab_size)
 
-    def fit(
-        self,
-        counts: Int[Tensor, "L T"],
-        treatment: str,
-        stream: np.random.Generator,
-        law_after: NextToken,
-    ) -> StateLatents:
-        """A machine for each rollout, by Baum and Welch."""
-        return self.fit_after((), counts, treatment, stream)
-
     def fit_after(
         self,
         context: tuple[int, ...],
@@ -89,7 +78,7 @@ class StateFamily:
         treatment: str,
         stream: np.random.Generator,
     ) -> StateLatents:
-        """The same of rollouts that continue a context, where that has left the machines."""
+        """A machine for each rollout, by Baum and Welch."""
         uniform = treatment == "uniform"
         read = behind(counts, context)
         found = fit_each(read, self.vocab_size, self.n_states, stream, uniform=uniform)
@@ -106,7 +95,7 @@ class StateFamily:
 
 
 @dataclass(frozen=True)
-class ChosenStates:
+class ChosenStates(WholeRollouts):
     """Hidden Markov models of as many states as rollouts ask for, at most so many."""
 
     vocab_size: int
@@ -135,15 +124,6 @@ class ChosenStates:
 
     def tally(self, n: int, context: tuple[int, ...], device: torch.device) -> TokenTally:
         return TokenTally(self.vocab_size)
-
-    def fit(
-        self,
-        counts: Int[Tensor, "L T"],
-        treatment: str,
-        stream: np.random.Generator,
-        law_after: NextToken,
-    ) -> StateLatents:
-        return self.fit_after((), counts, treatment, stream)
 
     def fit_after(
         self,
@@ -175,10 +155,10 @@ def asked_for(spec: Spec, vocab_size: int, prior: object) -> StateFamily | Chose
     given = spec.take(("states",), states=None, most=None)
     if given["states"] is None:
         most = MOST_TRIED if given["most"] is None else integer(given["most"], "hmm: most")
-        return ChosenStates(vocab_size, within(most, "hmm: most", 1, MOST_STATES))
+        return ChosenStates(vocab_size, within(most, "hmm: most", 1, MOST_FITTED))
     require(given["most"] is None, "hmm: states and most exclude each other")
     n_states = integer(given["states"], "hmm: states")
-    return StateFamily(vocab_size, within(n_states, "hmm: states", 1, MOST_STATES))
+    return StateFamily(vocab_size, within(n_states, "hmm: states", 1, MOST_FITTED))
 
 
 @dataclass(frozen=True, eq=False)

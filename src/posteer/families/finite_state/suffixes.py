@@ -201,7 +201,7 @@ MOST_STATE_PAIRS = 256
 """Pairs of states of a latent up to which their odds are bounded."""
 
 UNBOUNDED = 1e150
-SLACK = 1 + 1e-12
+ROUNDING_UP = 1 + 1e-12
 
 
 def odds_of_states(latents: StateLatents, length: int) -> Float[Tensor, "N L S S"] | None:
@@ -220,7 +220,7 @@ def odds_of_states(latents: StateLatents, length: int) -> Float[Tensor, "N L S S
             under = into[:, None].expand(-1, n_states, -1, -1).flatten(1, 2).transpose(0, 1)
             found = largest_ratio(top, under, odds[-1]).T.unflatten(1, (n_states, n_states))
             best = torch.maximum(best, found)
-        some = (best * SLACK).clamp(1 / UNBOUNDED, UNBOUNDED)
+        some = (best * ROUNDING_UP).clamp(1 / UNBOUNDED, UNBOUNDED)
         odds.append(some.masked_fill(best <= 0, 0.0))
     return torch.stack(odds)
 

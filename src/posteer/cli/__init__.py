@@ -247,7 +247,11 @@ def train(
     *,
     out: Annotated[File, Parameter(help="Folder of the run; the same command resumes it.")],
     preset: Annotated[
-        str | None, Parameter(help="beta-bernoulli, urn (the paper's) or tiny.")
+        str | None,
+        Parameter(
+            help="beta-bernoulli and urn (the paper's), ternary, second-order, mess3-mixture, "
+            "chains-16, chains-1024, ginc, or tiny."
+        ),
     ] = None,
     process: Annotated[
         str | None, Parameter(help="Any process, as in markov(vocab=3,order=2,concentration=0.5).")

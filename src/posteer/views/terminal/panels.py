@@ -310,11 +310,15 @@ def watch_training(
             warn=lambda text: screen.print(Text(text, style="yellow")),
         )
         task = bar.add_task("starting", total=plan.steps, completed=trainer.step)
+        told = [-math.inf]
 
         def report(now: TrainingProgress) -> None:
             excess = "" if now.excess is None else f" · excess {now.excess.overall:.1e}"
             text = f"loss {now.loss:.4f}{excess} · {now.tokens_per_second:,.0f} tokens/s"
             bar.update(task, completed=now.step, description=text)
+            if not screen.is_terminal and time.monotonic() - told[-1] >= SECONDS_BETWEEN_LINES:
+                told.append(time.monotonic())
+                screen.print(f"{now.step}/{plan.steps} steps: {text}", highlight=False)
 
         trainer.report = report
         with bar:

@@ -5,14 +5,31 @@ python studies/shipped_banks.py FOLDER [--device cuda] [--models urn]
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from running import Options, run
 
 from posteer.banks import DrawPlan, draw_bank
+from posteer.banks.sampling import asked_family
 from posteer.banks.shipped import SEEDS
 from posteer.core.device import pick_device
 from posteer.models import Metered, load, shipped_models
+from posteer.models.transformer.model import TransformerModel
+
+FEWER = 2000
+"""Rollouts of a model that reads no more than a few hundred tokens."""
+FAMILIES = {"mess3-mixture": "atoms", "chains-16": "atoms", "ginc": "atoms"}
+"""What latents are read off rollouts as, where a model's own kind is not what explains them best
+(`posteer sample --check`)."""
+
+
+def plan_for(name: str, model: TransformerModel, seed: int) -> DrawPlan:
+    """The paper's sizes, or as many tokens as a model reads."""
+    plan = DrawPlan(seed=seed, family=asked_family(model, FAMILIES.get(name)))
+    if model.max_length is None or model.max_length >= plan.rollout_length:
+        return plan
+    return replace(plan, n_samples=FEWER, rollout_length=model.max_length)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -26,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, model in models.items():
         for kind, seed in SEEDS.items():
             path = given.folder / f"{name}.{kind}.safetensors"
-            bank = draw_bank(Metered(model), DrawPlan(seed=seed), path)
+            bank = draw_bank(Metered(model), plan_for(name, model, seed), path)
             print(f"{path}: {len(bank):,} latents in {bank.origin.seconds:.0f} s", flush=True)
 
 

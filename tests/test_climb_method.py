@@ -125,3 +125,29 @@ def test_log_weights_of_impossible_latents_do_not_matter():
     )
     exact = found.answer.surrogate
     assert math.isfinite(exact) and exact == pytest.approx(found.expected_utility, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "goal", "context"),
+    [
+        ("exact:context-tree(vocab=2,depth=2)", "dyck", ""),
+        ("exact:context-tree(vocab=3,depth=1)", "frequency(0.6)", "012"),
+        ("exact:urn", "reverse-xent(sym-0.1)", "0110"),
+    ],
+)
+def test_a_known_prior_that_is_not_finite_is_scored_by_its_filter(model, goal, context):
+    """No draw, no error, no model token; the best of all prompts by independent evaluation."""
+    for limit in ("", "(limit=0)"):
+        method = f"climb-analytic{limit}"
+        found = elicit(model, goal, length=5, horizon=3, method=method, context=context)
+        assert found.rank == 1 and found.queries.total == 0
+        assert found.answer.surrogate == pytest.approx(found.expected_utility, abs=1e-12)
+        assert found.answer.surrogate_standard_error == 0 and found.answer.ess_fraction is None
+        assert found.answer.estimator.name == "exact"
+        assert (found.answer.certificate is None) == bool(limit)
+
+
+def test_a_search_by_a_filter_keeps_to_what_is_allowed():
+    model = "exact:beta-bernoulli"
+    found = elicit(model, "frequency(1.0)", length=4, method="climb-analytic", allowed="last=0")
+    assert found.prompt == [1, 1, 1, 0]

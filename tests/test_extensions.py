@@ -59,7 +59,7 @@ def test_a_family_of_a_strangers(registered):
     model = posteer.open_model("exact:cycles(noise=0.1)")
     found = posteer.elicit(model, "dyck", length=4)
     assert found.choice.method == "climb-analytic"
-    assert [reason.because for reason in found.choice.reasons] == ["prior-known"]
+    assert [reason.because for reason in found.choice.reasons] == ["prior-known", "few-prompts"]
     assert found.prompt == [0, 1, 0, 1] and found.rank == 1 and found.bound == found.optimum
     with pytest.raises(InputError, match=r"classes: .* use auto, .*coordinate"):
         posteer.elicit(model, "dyck", length=4, method="classes")

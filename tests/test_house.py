@@ -43,7 +43,7 @@ ORDER = {
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
     "methods.bounds": "odds search unrolled boxes rows method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
-    "latents method",
+    "latents filtered method",
     "methods.ppt": "estimator updates ascent snap batches states method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",

@@ -152,8 +152,8 @@ PRESETS = {
     "ternary": _small("markov(vocab=3,order=1)", 3, 1),
     "second-order": _small("markov(vocab=2,order=2)", 2, 2),
     "mess3-mixture": _finite(EIGHT_MESS3, 3),
-    "chains-16": _finite("chains(vocab=10,n=16)", 10, 1),
-    "chains-1024": _finite("chains(vocab=10,n=1024)", 10, 1, steps=12_000),
+    "chains-16": _finite("chains(vocab=10,n=16,concentration=0.2)", 10, 1),
+    "chains-1024": _finite("chains(vocab=10,n=1024,concentration=0.2)", 10, 1, steps=12_000),
     "ginc": _finite("ginc", 20),
     "tiny": TrainingPlan(
         process="beta-bernoulli",

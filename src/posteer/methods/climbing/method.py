@@ -1,7 +1,8 @@
 """Hard prompts by search over prompts, scored by latents of any family: no model token is read.
 
 climb           latents by rolling the model out: shipped, given or drawn
-climb-analytic  latents of the prior: all of them where they are finitely many, else draws
+climb-analytic  the prior itself: all its latents where they are finitely many, else its filter
+                where continuations are few, else draws
 
 Where prompts are few all are tried, and the answer is optimal as far as the latents tell: exactly
 where they are all known. Elsewhere beams, periodic and random prompts are climbed from.
@@ -23,8 +24,14 @@ from posteer.methods.answers import (
     Scope,
     StopReason,
 )
+from posteer.methods.climbing.filtered import FilterScore
 from posteer.methods.climbing.latents import LatentScore
-from posteer.methods.climbing.prompts import PromptSearchSettings, SearchResult, search_prompts
+from posteer.methods.climbing.prompts import (
+    PromptSearchSettings,
+    Score,
+    SearchResult,
+    search_prompts,
+)
 from posteer.methods.forecasting import work_of_one_run
 from posteer.methods.latent_source import (
     bank_key,
@@ -32,6 +39,7 @@ from posteer.methods.latent_source import (
     draw_plan,
     draw_settings,
     needs_of,
+    uses_atoms,
 )
 from posteer.methods.protocol import Needs, Problem, Work
 from posteer.methods.scorers.choice import trusted_weights
@@ -60,18 +68,63 @@ class PromptClimb:
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
         # Latents that are models are asked, first about the context; rollouts have their own price.
         asked = replace(problems[0].model.queries) if self.analytic else None
-        banks = banks_of(self.needs, problems, progress)
+        weighed = [problem for problem in problems if not self._filters(problem)]
+        banks = banks_of(self.needs, weighed, progress)
         found = []
         for problem in problems:
             before, asked = asked or replace(problem.model.queries), None
-            bank, held_out = banks[bank_key(self.needs, problem)]
-            score = _score(bank, problem)
-            with phase("search"):
-                result = _search(problem, score, settings, progress)
-            other = None if held_out is None else _score(held_out, problem)
-            answer = _answer(problem, bank, score, result, other)
+            if self._filters(problem):
+                answer = _by_filter(problem, settings, progress)
+            else:
+                bank, held_out = banks[bank_key(self.needs, problem)]
+                answer = _by_latents(problem, bank, held_out, settings, progress)
             found.append(replace(answer, queries=problem.model.queries.since(before)))
         return found
+
+    def _filters(self, problem: Problem) -> bool:
+        """Whether exact J takes no more than as many draws of the prior as nobody asked for."""
+        free = self.analytic and "n_samples" in self.draw.free
+        few = problem.vocab_size**problem.horizon <= self.draw.n_samples
+        return free and few and not uses_atoms(self.needs, problem)
+
+
+def _by_filter(
+    problem: Problem, settings: PromptSearchSettings, progress: Progress | None
+) -> Answer:
+    """The best prompt by exact Bayes under the prior."""
+    prior = problem.model.prior
+    assert prior is not None, "declared in needs"
+    score = FilterScore(prior, problem.goal, problem.horizon)
+    with phase("search"):
+        result = _search(problem, score, settings, progress)
+    return _exactly(_found(problem, result, EXACT, 0.0), float(result.values[0]), 0.0)
+
+
+def _exactly(answer: Answer, value: float, error: float) -> Answer:
+    """With a surrogate that is J."""
+    return replace(
+        answer,
+        surrogate=value,
+        surrogate_standard_error=error,
+        plain_surrogate=value,
+        plain_standard_error=error,
+        estimator=EstimatorChoice(EXACT),
+    )
+
+
+def _by_latents(
+    problem: Problem,
+    bank: Bank,
+    held_out: Bank | None,
+    settings: PromptSearchSettings,
+    progress: Progress | None,
+) -> Answer:
+    """The best prompt by the latents of a bank, with what others make of it."""
+    score = _score(bank, problem)
+    with phase("search"):
+        result = _search(problem, score, settings, progress)
+    other = None if held_out is None else _score(held_out, problem)
+    return _answer(problem, bank, score, result, other)
 
 
 def _score(bank: Bank, problem: Problem) -> LatentScore:
@@ -80,7 +133,7 @@ def _score(bank: Bank, problem: Problem) -> LatentScore:
 
 def _search(
     problem: Problem,
-    score: LatentScore,
+    score: Score,
     settings: PromptSearchSettings,
     progress: Progress | None,
 ) -> SearchResult:
@@ -108,36 +161,44 @@ def _answer(
     """The best prompt, with what the latents and others it was not chosen on make of it."""
     best = result.prompts[:1]
     scores = score.scores(best)
-    other = None if held_out is None else held_out.scores(best)
     value, error = float(scores.value[0]), float(scores.standard_error[0])
+    found = _found(problem, result, EXACT if bank.exact else "importance", error)
+    found = replace(found, bank_tokens=bank.tokens)
+    if bank.exact:
+        return _exactly(found, value, error)
+    other = None if held_out is None else held_out.scores(best)
     drawn = bank.origin.source == "analytic"  # latents read off rollouts err as well
-    sound = bank.exact or (drawn and bool(trusted_weights(scores, len(score.latents))[0]))
-    shape, ess = float(scores.pareto_k[0]), float(scores.ess_fraction[0])
-    certificate = None
-    stopped = StopReason.LOCAL_OPTIMUM if result.finished else StopReason.ROUND_LIMIT
-    if result.interrupted:
-        stopped = StopReason.INTERRUPTED
-    if result.complete:
-        scope = Scope.PROMPTS if problem.allowed is None else Scope.ALLOWED_PROMPTS
-        name = EXACT if bank.exact else "importance"
-        certificate = Certificate(scope, result.n_scored, name, error)
-        stopped = scope.stop_reason
-    return Answer(
-        prompt=result.prompts[0],
-        queries=QueryCount(),
-        bank_tokens=bank.tokens,
+    sound = drawn and bool(trusted_weights(scores, len(score.latents))[0])
+    shape = float(scores.pareto_k[0])
+    return replace(
+        found,
         surrogate=value,
         surrogate_standard_error=error,
         held_out_surrogate=None if other is None else float(other.value[0]),
         held_out_standard_error=None if other is None else float(other.standard_error[0]),
         plain_surrogate=value if sound else None,
         plain_standard_error=error if sound else None,
-        ess_fraction=None if bank.exact else ess,
-        pareto_k=None if bank.exact or math.isnan(shape) else shape,
+        ess_fraction=float(scores.ess_fraction[0]),
+        pareto_k=None if math.isnan(shape) else shape,
+    )
+
+
+def _found(problem: Problem, result: SearchResult, estimator: str, error: float) -> Answer:
+    """What a search ended with, certified where it tried everything."""
+    certificate = None
+    stopped = StopReason.LOCAL_OPTIMUM if result.finished else StopReason.ROUND_LIMIT
+    if result.interrupted:
+        stopped = StopReason.INTERRUPTED
+    if result.complete:
+        scope = Scope.PROMPTS if problem.allowed is None else Scope.ALLOWED_PROMPTS
+        certificate = Certificate(scope, result.n_scored, estimator, error)
+        stopped = scope.stop_reason
+    return Answer(
+        prompt=result.prompts[0],
+        queries=QueryCount(),
         steps=len(result.history),
         stop_reason=stopped,
         certificate=certificate,
-        estimator=EstimatorChoice(EXACT) if bank.exact else None,
         candidates=result.prompts,
         history=result.history,
     )

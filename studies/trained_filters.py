@@ -1,0 +1,108 @@
+"""Trained filters of finitely many latents: `auto` beside searches on the model, and what the wrong
+family costs.
+
+    python studies/trained_filters.py [--models mess3-mixture ginc] [--lengths 6 20 50] [--times 10]
+    python studies/trained_filters.py --wrong [--models mess3-mixture]
+
+`auto --verify 8` on the shipped bank, then gcg, coordinate ascent and a beam, each with `--times`
+as many model tokens: those of `auto`'s run, and its share of the bank, whose tokens are spread over
+the runs of the table that it serves. J is exact on the model. `risk` is what a model loses on exact
+Bayes, in nats a token (its manifest has it).
+
+`--wrong`: the same model steered by banks that take its latents for something else, its own
+estimate beside what the model makes of the prompt; nothing is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from running import Options, positive, run
+from tables import heading
+
+from posteer import elicit, load, sample
+from posteer.banks.shipped import shipped_bank
+from posteer.models.shipped import shipped_models
+from posteer.models.transformer.checkpoint import read_manifest
+from posteer.models.transformer.model import TransformerModel
+from posteer.results import Elicitation
+
+MODELS = ("mess3-mixture", "chains-16", "chains-1024", "ginc")
+UTILITIES = ("dyck", "frequency(0.6)", "frequency(0.0)")
+LENGTHS = (6, 20, 50)
+RIVALS = ("gcg", "coordinate(restarts=1000)", "beam")
+BELIEFS = ("atoms", "hmm(states=3)", "markov(order=0)", "markov(order=1)", "markov(order=2)")
+ROLLOUTS = 1000
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--utilities", nargs="+", default=list(UTILITIES))
+    parser.add_argument("--lengths", nargs="+", type=positive, default=list(LENGTHS))
+    parser.add_argument("--times", type=positive, default=10)
+    parser.add_argument("--wrong", action="store_true")
+    parser.add_argument("--rollouts", type=positive, default=ROLLOUTS)
+    given = parser.parse_args(arguments)
+    tasks = [(length, utility) for length in given.lengths for utility in given.utilities]
+    if given.wrong:
+        print(*heading("| model | family | m | utility | surrogate | se | J |"), sep="\n")
+        for name in given.models:
+            for row in wrong_families(load(name), tasks, given.rollouts):
+                print(row, flush=True)
+        return
+    columns = ["model", "risk", "m", "utility", "auto", "tokens", *RIVALS, "tokens each"]
+    print(*heading(f"| {' | '.join(columns)} |"), sep="\n")
+    ahead = level = rows = 0
+    for name in given.models:
+        risk = read_manifest(shipped_models()[name])["excess_risk"]["overall"]
+        for length, utility, found, rivals, budget in contests(load(name), tasks, given.times):
+            best = max(rival.expected_utility for rival in rivals)
+            ahead += found.expected_utility > best + 1e-6
+            level += abs(found.expected_utility - best) <= 1e-6
+            rows += 1
+            values = " | ".join(f"{rival.expected_utility:.5f}" for rival in rivals)
+            print(
+                f"| {name} | {risk:.1e} | {length} | {utility} | {found.expected_utility:.5f} | "
+                f"{found.queries.total:,} | {values} | {budget:,} |",
+                flush=True,
+            )
+    print(f"\nauto ahead in {ahead} of {rows}, level in {level}")
+
+
+Contest = tuple[int, str, Elicitation, list[Elicitation], int]
+
+
+def contests(
+    model: TransformerModel, tasks: list[tuple[int, str]], times: int
+) -> Iterator[Contest]:
+    """Each task by `auto`, then by its rivals on so many times its tokens."""
+    bank = shipped_bank(model.fingerprint)
+    assert bank is not None, f"no bank is shipped for {model.name}"
+    for length, utility in tasks:
+        found = elicit(model, utility, length=length, verify=8)
+        budget = times * (found.queries.total + bank.tokens // len(tasks))
+        rivals = [
+            elicit(model, utility, length=length, method=rival, max_model_tokens=budget)
+            for rival in RIVALS
+        ]
+        yield length, utility, found, rivals, budget
+
+
+def wrong_families(
+    model: TransformerModel, tasks: list[tuple[int, str]], rollouts: int
+) -> Iterator[str]:
+    """Banks of the same rollouts, read as latents of one family and another."""
+    for belief in BELIEFS:
+        bank = sample(model, rollouts=rollouts, length=model.max_length, family=belief)
+        for length, utility in tasks:
+            found = elicit(model, utility, length=length, bank=bank)
+            answer = found.answer
+            yield (
+                f"| {model.name} | {belief} | {length} | {utility} | {answer.surrogate:.4f} | "
+                f"{answer.surrogate_standard_error:.4f} | {found.expected_utility:.4f} |"
+            )
+
+
+if __name__ == "__main__":
+    run(main)

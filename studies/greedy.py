@@ -3,7 +3,7 @@
     python studies/greedy.py starts         # docs/records/gcg-starts.json, a minute
     python studies/greedy.py signs          # from that record
     python studies/greedy.py caps           # docs/records/gcg-caps.json, half an hour on two cores
-    python studies/greedy.py evaluations    # a minute
+    python studies/greedy.py evaluations    # docs/records/gcg-evaluations.json, a minute
 
 starts: at m=6 there are 64 starts, and GCG is deterministic from each, so the law of its result
 over seeds is enumerated: for each target the prompt each start ends in, and J and rank of all 64.
@@ -45,6 +45,7 @@ from posteer.tokens.contexts import ContextSpace, all_sequences
 
 SHORT, LONG, ITERATIONS = 6, 50, 12
 STARTS, CAPS = RECORDS / "gcg-starts.json", RECORDS / "gcg-caps.json"
+EVALUATIONS = RECORDS / "gcg-evaluations.json"
 CAPPED = {"urn": ("dyck", "dir-0", "dir-2", "dir-4", "dir-9"), "beta-bernoulli": ("dyck", "q-0.3")}
 SHOWN_CAPS = (4, 8, 12, 16, 20)
 Laws = Callable[[Tensor], Tensor]
@@ -258,9 +259,7 @@ def _mean(values: Sequence[float]) -> str:
 def laws_read(model: TransformerModel, prompts: Tensor, bos: bool, shift: int) -> Tensor:
     """Log-probabilities of all continuations, with or without a start token, from a position on."""
     network, every = model.network, all_sequences(2, HORIZON)
-    tokens = torch.cat(
-        [prompts.repeat_interleave(len(every), 0), every.repeat(len(prompts), 1)], 1
-    )
+    tokens = torch.cat([prompts.repeat_interleave(len(every), 0), every.repeat(len(prompts), 1)], 1)
     if bos:
         tokens = torch.cat([torch.full((len(tokens), 1), 2), tokens], 1)
     x = network.tokens(tokens)
@@ -285,29 +284,39 @@ READINGS = {
 
 
 @torch.no_grad()
-def evaluations() -> list[str]:
-    """How many published means at m=6 no prompt reaches, by how the network is read."""
-    lines = heading(
-        "| read as | published means of PPT at m=6 above the best of 64 prompts | largest excess "
-        "| the best prompt for Dyck |"
-    )
+def evaluations() -> dict[str, Any]:
+    """The best J of all 64 prompts of each target, by how the network is read."""
     prompts, goals = all_sequences(2, SHORT), objectives("urn")
+    record: dict[str, Any] = {}
     for name, (coarse, bos, shift) in READINGS.items():
         model = load("urn", "cpu")
         if coarse:
             model.network.bfloat16()
         laws = laws_read(model, prompts, bos, shift)
-        over, most, total = 0, 0.0, 0
+        best: dict[str, Any] = {}
         for target, goal in goals.items():
             values = goal.of_laws(laws, contexts(prompts, goal))
+            best[target] = round(float(values.max()), 5)
             if target == "dyck":
-                best = "".join(map(str, prompts[int(values.argmax())].tolist()))
-                dyck = f"{best}, {float(values.max()):.2f}"
-            for method in VARIANTS:
-                theirs = published()["urn", target, SHORT, method, "J"].value
-                excess, total = theirs - 0.005 - float(values.max()), total + 1
-                over, most = over + (excess > 0), max(most, excess)
-        lines.append(f"| {name} | {over} of {total} | {most:.2f} | {dyck} |")
+                best["prompt"] = "".join(map(str, prompts[int(values.argmax())].tolist()))
+        record[name] = best
+    return record
+
+
+def show_evaluations(record: dict[str, Any]) -> list[str]:
+    """How many published means no prompt reaches, and how far the best of both are apart."""
+    lines = heading(
+        "| read as | published means of PPT above the best of 64 prompts | best published to best "
+        "of 64, mean distance | the best prompt for Dyck |"
+    )
+    for name in READINGS:
+        best, over, total, gaps = record[name], 0, 0, []
+        for target in TARGETS["urn"]:
+            theirs = [published()["urn", target, SHORT, k, "J"].value for k in VARIANTS]
+            over, total = over + sum(v - 0.005 > best[target] for v in theirs), total + len(theirs)
+            gaps.append(abs(max(theirs) - best[target]))
+        dyck = f"{best['prompt']}, {best['dyck']:.2f}"
+        lines.append(f"| {name} | {over} of {total} | {fmean(gaps):.3f} | {dyck} |")
     return lines
 
 
@@ -329,7 +338,9 @@ def main(arguments: list[str] | None = None) -> None:
             write_document(CAPS, record)
         print("\n".join(show_caps(record, whole)))
     else:
-        print("\n".join(evaluations()))
+        record = evaluations()
+        write_document(EVALUATIONS, record)
+        print("\n".join(show_evaluations(record)))
 
 
 if __name__ == "__main__":

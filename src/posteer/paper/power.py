@@ -56,9 +56,9 @@ def swapped(found: Sequence[Pair], statistic: str) -> list[Score]:
     for shift in range(1, len(methods)):
         turned = []
         for pair in found:
-            *where, method = pair.key
+            model, target, length, method = pair.key
             other = methods[(methods.index(method) + shift) % len(methods)]
-            figure = theirs.get((pair.key[0], pair.key[1], pair.key[2], other))
+            figure = theirs.get((model, target, length, other))
             if figure is not None:
                 turned.append((pair.ours, figure))
         scores.append(score(turned, statistic))

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from posteer.core.errors import InputError
-from posteer.core.sealing import check_listed, read_sealed_lines
+from posteer.core.files import write_atomically
+from posteer.core.sealing import (
+    check_listed,
+    list_file,
+    read_sealed,
+    read_sealed_lines,
+    sealed_line,
+)
 
 
 class Options(argparse.ArgumentParser):
@@ -61,3 +68,17 @@ def read_records(path: Path) -> list[dict[str, Any]]:
         return read_sealed_lines(path)
     except InputError as error:
         raise InputError(f"{path} is not a file of records: {error}") from error
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A record that is one JSON document, compared with its seal and the SHA256SUMS beside it."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such record")
+    check_listed(path)
+    return read_sealed(path)
+
+
+def write_document(path: Path, facts: dict[str, Any]) -> None:
+    """Keep a record as one sealed line, and list it in the SHA256SUMS beside it."""
+    write_atomically(path, sealed_line(facts).encode())
+    list_file(path)

@@ -50,11 +50,12 @@ ORDER = {
     "sweeps": "configuration presets histories provenance runs records store parquet forecast "
     "runner results executors execution",
     "sweeps.executors": "protocol local",
-    "paper": "published presets cells layouts paired claim_checks agreement claims tables",
+    "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
+    "claims tables",
     "views": "sentences machine figures terminal paper",
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show",
-    "views.paper": "figures report",
+    "views.paper": "figures reasons report",
     "cli": "options sweep __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""

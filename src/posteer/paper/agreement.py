@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from itertools import combinations
 
 from posteer.evaluation import landscapes
 from posteer.goals.utilities import open_utility
 from posteer.models import open_model
-from posteer.paper.cells import Cells, Key, agrees, compatible, spread
+from posteer.paper.cells import ROUNDING, Cells, Key, agrees, compatible, spread
 from posteer.paper.published import (
     HORIZON,
     LENGTHS,
@@ -24,6 +25,7 @@ from posteer.paper.published import (
     utility_of_target,
 )
 
+Matches = Callable[[Figure, Figure, str], bool]
 COLUMNS = {"J": "J", "rank": "rank", "ess": "ess_over_l_mean"}
 
 
@@ -69,66 +71,87 @@ def counts(cells: Cells, statistic: str) -> dict[tuple[str, int, str], tuple[int
     }
 
 
+class Why(StrEnum):
+    """What was shown of a cell outside, the strongest first."""
+
+    NO_PROMPT = "no prompt could, on exact Bayes neither"
+    NO_PROMPT_HERE = "no prompt of our model could"
+    JUDGED = "the best prompt on both"
+    MODELS = "moves between models"
+    SNAPPING = "snapping"
+    UNEXPLAINED = "unexplained"
+
+
 @dataclass(frozen=True)
 class Outside:
-    """A cell whose J is not the published one, and what was found to explain it."""
+    """A cell whose J is more than three standard errors from the published one: how many, what was
+    found, and the figures that say so. `best` and `bayes` are the best J of any prompt, on our
+    model where all were ranked and on exact Bayes."""
 
     pair: Pair
     in_errors: float
-    reason: str
-    tested: bool
+    why: Why
+    best: float | None = None
+    bayes: float | None = None
+    elsewhere: tuple[Figure, ...] = ()
 
 
 def outside(
     cells: Cells, other_snapping: Cells | None, other_models: Mapping[str, Cells]
 ) -> list[Outside]:
-    """Cells of J that do not agree. Reasons are tried in turn, each a test on records:
+    """Cells of J that are outside three standard errors. Reasons are tried in turn, each on
+    records:
 
-    a sweep with the other snapping rule agrees; the published mean is above the best prompt there
-    is on our model (so theirs is another); on another trained model the same method agrees, and is
-    at least twice as near, or such models lie on both sides of it. What none explains is said to
-    be unexplained.
+    the same runs under the other snapping rule match; the published mean is above the best prompt
+    there is (on our model, where prompts were ranked, and on exact Bayes), so no choice of prompt
+    could match; every run of both found the best prompt, so the models differ; on another trained
+    model the same method matches and is at least twice as near, or such models lie on both sides of
+    the published mean.
     """
-    found = []
-    for pair in pairs(cells, "J"):
-        if not agrees(pair.ours, pair.theirs, "J"):
-            reason = _reason(pair, cells, other_snapping, other_models)
-            gap = pair.difference / spread(pair.ours, pair.theirs, "J")
-            found.append(Outside(pair, gap, reason or "unexplained", reason is not None))
-    return found
+    return [
+        _explained(pair, cells, other_snapping, other_models)
+        for pair in pairs(cells, "J")
+        if not compatible(pair.ours, pair.theirs, "J")
+    ]
 
 
-def _reason(
+def _explained(
     pair: Pair, cells: Cells, other_snapping: Cells | None, other_models: Mapping[str, Cells]
-) -> str | None:
+) -> Outside:
+    gap = pair.difference / spread(pair.ours, pair.theirs, "J")
     other = None if other_snapping is None else other_snapping.figure(pair.key, "J")
-    if other is not None and agrees(other, pair.theirs, "J"):
-        return f"snapping: scored by its own last context J is {other.value:.2f}"
-    best, of = _optimum(pair.key, cells)
-    if best is not None and pair.theirs.value - 0.005 > best:
-        return f"unattainable on our model: the best prompt of {of} has {best:.2f}"
+    if other is not None and _reaches(other, pair, agrees):
+        return Outside(pair, gap, Why.SNAPPING, elsewhere=(other,))
+    best = _ranked_optimum(pair.key, cells)
+    bayes = exact_optimum(pair.key[0], pair.key[2]).get(pair.key[1])
+    least = pair.theirs.value - ROUNDING["J"] / 2
+    above = [optimum is not None and least > optimum for optimum in (best, bayes)]
+    if above[0] or (best is None and above[1]):
+        why = Why.NO_PROMPT if above[1] else Why.NO_PROMPT_HERE
+        return Outside(pair, gap, why, best, bayes)
+    ranks = (cells.figure(pair.key, "rank"), published().get((*pair.key, "rank")))
+    if all(rank is not None and rank.value == 1.0 for rank in ranks):
+        return Outside(pair, gap, Why.JUDGED, best, bayes)
     there = [some.figure(pair.key, "J") for some in other_models.values()]
-    others = [figure for figure in there if figure is not None]
-    shown = ", ".join(f"{f.value:.2f} ({f.standard_error or math.nan:.2f})" for f in others)
-    for figure in others:
-        nearer = abs(figure.value - pair.theirs.value) <= abs(pair.difference) / 2
-        if nearer and agrees(figure, pair.theirs, "J"):
-            return f"the model: on others trained alike J is {shown}"
+    others = tuple(figure for figure in there if figure is not None)
     values = [figure.value for figure in (*others, pair.ours)]
-    if others and min(values) <= pair.theirs.value <= max(values):
-        return f"the model: others trained alike reach {shown}, which is on both sides"
-    return None
+    around = bool(others) and min(values) <= pair.theirs.value <= max(values)
+    if around or any(_reaches(figure, pair, compatible) for figure in others):
+        return Outside(pair, gap, Why.MODELS, best, bayes, others)
+    return Outside(pair, gap, Why.UNEXPLAINED, best, bayes, others)
 
 
-def _optimum(key: Key, cells: Cells) -> tuple[float | None, str]:
-    """The best there is: on the model where its prompts were ranked, else on exact Bayes."""
+def _reaches(figure: Figure, pair: Pair, matches: Matches) -> bool:
+    """It is at least twice as near, and matches."""
+    nearer = abs(figure.value - pair.theirs.value) <= abs(pair.difference) / 2
+    return nearer and matches(figure, pair.theirs, "J")
+
+
+def _ranked_optimum(key: Key, cells: Cells) -> float | None:
+    """The best J of all prompts on the model, where they were ranked."""
     cell = cells.get(key)
-    ranked = (
-        [] if cell is None else [row["optimum"] for row in cell.rows if row["optimum"] is not None]
-    )
-    if ranked:
-        return float(ranked[0]), "all 64"
-    return exact_optimum(key[0], key[2]).get(key[1]), "exact Bayes"
+    rows = [] if cell is None else cell.rows
+    return next((float(row["optimum"]) for row in rows if row["optimum"] is not None), None)
 
 
 @cache

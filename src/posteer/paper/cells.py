@@ -16,8 +16,9 @@ from posteer.sweeps.results import Row
 Key = tuple[str, str, int, str]
 """Model, target, prompt length, method."""
 COLUMN = {"J": "expected_utility", "rank": "rank", "ess": "ess_fraction"}
-ROUNDING = {"J": 0.01, "rank": 0.1, "ess": 0.01}
-"""The last printed digit of the paper's tables."""
+PRINTED_DIGITS = {"J": 2, "rank": 1, "ess": 2}
+"""Of the paper's tables."""
+ROUNDING = {name: 10.0**-digits for name, digits in PRINTED_DIGITS.items()}
 NEAR = {"J": 0.05, "rank": 0.5, "ess": 0.02}
 """A cell agrees if it is within this, or within three standard errors, of the published one."""
 

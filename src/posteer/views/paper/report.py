@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from posteer.paper.agreement import Outside, counts, orderings, outside
-from posteer.paper.cells import NEAR, Cells
-from posteer.paper.claims import Verdict, verdicts
+from posteer.paper.agreement import Outside, Pair, Why, counts, orderings, outside, pairs
+from posteer.paper.cells import Cells
+from posteer.paper.claims import FALSE_ALARM, Verdict, verdicts
+from posteer.paper.joint import Starts, holm, joint_test, sign_test
 from posteer.paper.layouts import heading, layouts_for
-from posteer.paper.paired import Paired, paired_comparisons
+from posteer.paper.paired import Paired, family_of, paired_comparisons
+from posteer.paper.power import Score, constant, nearer, right, swapped
 from posteer.paper.tables import markdown
 from posteer.sweeps.results import Sweep
+from posteer.views.paper.reasons import SHOWN, cell_of, command_of, evidence, p_value, said_of
 
 NAMES = {"J": "J", "rank": "rank at m=6", "ess": "mean ESS/L"}
 
@@ -29,20 +32,91 @@ def _table(heads: str, rows: Iterable[Sequence[object]]) -> str:
     return "\n".join([*table_lines(heads.split(" | "), rows), ""])
 
 
-def counts_table(cells: Cells) -> str:
-    """Cells that agree with the published ones, by model, length and method; in brackets those
-    within three standard errors, rounding included."""
-    by_statistic = {statistic: counts(cells, statistic) for statistic in NAMES}
-    heads = [f"{name} (within {NEAR[s]:g} or three errors)" for s, name in NAMES.items()]
+def powers_table(cells: Cells) -> str:
+    """Whole comparisons: how much matches, and how much of what should not would match too."""
     rows = []
-    for model, length, method in by_statistic["J"]:
-        found = [by_statistic[statistic].get((model, length, method)) for statistic in NAMES]
-        shown = ["" if hit is None else f"{hit[0]} of {hit[2]} ({hit[1]})" for hit in found]
-        rows.append([model, length, heading(method), *shown])
-    totals = [[sum(n) for n in zip(*f.values(), strict=True)] for f in by_statistic.values()]
-    shown = [f"**{t[0]} of {t[2]}** ({t[1]})" if t else "" for t in totals]
-    lines = table_lines(["model", "m", "method", *heads], rows)
-    return "\n".join([*lines, f"| all | | | {' | '.join(shown)} |", ""])
+    for statistic, name in NAMES.items():
+        found = pairs(cells, statistic)
+        if not found:
+            continue
+        ours, others = right(found, statistic), swapped(found, statistic)
+        held, own = constant(found, statistic), nearer(found, statistic)
+        rows.append(
+            [
+                *(name, ours.of, f"**{ours.within}**", _range([one.within for one in others])),
+                *(f"{held.within} of {held.of}", f"**{ours.same}**"),
+                *(_range([one.same for one in others]), f"{held.same} of {held.of}"),
+                f"**{own.own}** of {own.of} ({own.own / own.of:.0%})" if own.of else "",
+            ]
+        )
+    heads = (
+        "figure | cells | within three errors | methods swapped | one constant | printed the same"
+    )
+    return _table(f"{heads} | methods swapped | one constant | nearer its own (chance 50 %)", rows)
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = (min(values), max(values)) if values else (0, 0)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def counts_table(cells: Cells) -> str:
+    """Cells within three standard errors of the published ones, rounding included, by model, length
+    and method; in brackets those printed the same."""
+    found = {statistic: _by_method(pairs(cells, statistic), statistic) for statistic in NAMES}
+    rows = []
+    for key in found["J"]:
+        hits = [found[statistic].get(key) for statistic in NAMES]
+        shown = ["" if hit is None else f"{hit.within} of {hit.of} ({hit.same})" for hit in hits]
+        rows.append([key[0], key[1], heading(key[2]), *shown])
+    return "\n".join([*table_lines(["model", "m", "method", *NAMES.values()], rows), ""])
+
+
+def _by_method(found: Sequence[Pair], statistic: str) -> dict[tuple[str, int, str], Score]:
+    groups: dict[tuple[str, int, str], list[Pair]] = defaultdict(list)
+    for pair in found:
+        groups[pair.key[0], pair.key[2], pair.key[3]].append(pair)
+    return {key: right(several, statistic) for key, several in groups.items()}
+
+
+KINDS = {"gcg": "GCG", "analytic": "PPT of the prior", "rollouts": "PPT of rollouts"}
+
+
+def joint_table(cells: Cells, starts: Starts | None) -> str:
+    """Bias by model, length, family and kind of method: signs, and the joint test of all cells."""
+    groups: dict[tuple[str, int, str, str], list[Pair]] = defaultdict(list)
+    for pair in pairs(cells, "J"):
+        model, target, length, method = pair.key
+        kind = "gcg" if method == "gcg" else method.rpartition("-")[2]
+        kind = kind if kind in KINDS else "rollouts"
+        groups[model, length, family_of(target), kind].append(pair)
+    signs, tests = [], []
+    for key, several in groups.items():
+        signs.append(
+            [sum(p.difference < 0 for p in several), sum(p.difference > 0 for p in several)]
+        )
+        reads = [(pair.key, "J") for pair in several]
+        tests.append(joint_test(cells, reads, starts, " ".join(map(str, key))))
+    sign_p = holm([sign_test(below, above) for below, above in signs])
+    joint_p = holm([one.p for one in tests])
+    rows = []
+    for at, key in enumerate(groups):
+        below, above = signs[at]
+        test = tests[at]
+        law = "64 starts" if test.enumerated else "seeds"
+        rows.append(
+            [
+                *(key[0], key[1], key[2], KINDS[key[3]], test.cells, below, above),
+                *(p_value(sign_test(below, above)), p_value(sign_p[at])),
+                *(f"{-test.mean:+.1f}", p_value(test.p), _bold(joint_p[at]), law),
+            ]
+        )
+    heads = "model | m | family | method | cells | below | above | sign test p | after Holm"
+    return _table(f"{heads} | mean, in errors | joint p | after Holm | law of ours", rows)
+
+
+def _bold(p: float) -> str:
+    return f"**{p_value(p)}**" if p < FALSE_ALARM else p_value(p)
 
 
 def orderings_table(cells: Cells) -> str:
@@ -57,26 +131,30 @@ def orderings_table(cells: Cells) -> str:
     return _table(heads, rows)
 
 
-def outside_table(found: Sequence[Outside]) -> str:
-    """Cells of J that are not the published ones, each with a reason that was tested."""
-    rows = []
-    for one in found:
-        model, target, length, method = one.pair.key
-        theirs, ours = one.pair.theirs, one.pair.ours
-        means = [
-            f"{theirs.value:.2f} ({theirs.standard_error:.2f})",
-            f"{ours.value:.2f} ({ours.standard_error or math.nan:.2f})",
-        ]
-        gap = f"{one.in_errors:+.1f}"
-        rows.append([model, length, target, heading(method), *means, gap, one.reason])
-    heads = "model | m | target | method | published | ours | in standard errors | reason"
-    return _table(heads, rows)
+def outside_tables(found: Sequence[Outside]) -> str:
+    """Cells of J outside three standard errors by what was shown of them, the unexplained first."""
+    parts: list[str] = []
+    for why in reversed(Why):
+        several = [one for one in found if one.why is why]
+        if several:
+            parts += [f"#### {why.value[0].upper()}{why.value[1:]}: {len(several)}", "", SHOWN[why]]
+            command = command_of(several[0])
+            if command is not None:
+                parts += ["", f"The first by `{command}`, the others likewise."]
+            parts += ["", unlike_table(several)]
+    return "\n".join(parts)
+
+
+def unlike_table(found: Sequence[Outside]) -> str:
+    """Cells with the figures that bear on them."""
+    heads = "model | m | target | method | published | ours | in standard errors | beside it"
+    return _table(heads, [[*cell_of(one), evidence(one)] for one in found])
 
 
 def claims_table(found: Sequence[Verdict]) -> str:
     """What the paper says, and whether it is so."""
     rows = [
-        [one.claim.statement, f"`{one.claim.table}`", one.published, one.ours, one.verdict]
+        [one.claim.statement, f"`{one.claim.table}`", one.published, one.ours, said_of(one)]
         for one in found
     ]
     return _table("claim | table | published | ours | verdict", rows)
@@ -110,9 +188,10 @@ def whole_report(cells: Cells) -> str:
     parts = [markdown(layout, cells) for layout in layouts_for(cells)]
     if counts(cells, "J"):
         odd = outside(cells, None, {})
-        parts += ["### Agreement with the published cells", "", counts_table(cells)]
+        parts += ["### Agreement with the published cells", "", powers_table(cells)]
+        parts += [counts_table(cells)]
         parts += ["### Order of methods", "", orderings_table(cells)]
-        parts += ["### Cells of J outside", "", outside_table(odd)]
+        parts += ["### Cells of J outside", "", outside_tables(odd)]
         parts += ["### Claims", "", claims_table(verdicts(cells, None, odd))]
     parts += ["### Methods against each other", "", paired_table(paired_comparisons(cells))]
     return "\n".join([*parts, trouble_line(cells)])
@@ -152,7 +231,7 @@ def facts_of(cells: Cells, written: Sequence[Path]) -> dict[str, Any]:
                 **_key(one.pair.key),
                 "published": one.pair.theirs.value,
                 "ours": one.pair.ours.value,
-                "reason": one.reason,
+                "reason": one.why.value,
             }
             for one in odd
         ],
@@ -162,7 +241,7 @@ def facts_of(cells: Cells, written: Sequence[Path]) -> dict[str, Any]:
                 "statement": one.claim.statement,
                 "published": one.published,
                 "ours": one.ours,
-                "verdict": one.verdict,
+                "verdict": said_of(one),
             }
             for one in verdicts(cells, None, odd)
         ],

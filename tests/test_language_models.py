@@ -218,7 +218,7 @@ def test_folders_that_cannot_be_read_are_refused_in_one_line(tmp_path, capsys):
 def test_tokens_of_any_model_have_names(capsys):
     main(["evaluate", "--model", "exact:urn", "--alphabet", "(,)", "--prompt", "()()()"])
     assert "()()()" in capsys.readouterr().out
-    asked = {"length": 6, "alphabet": ["(", ")"], "method": "beam"}
+    asked = {"length": 6, "alphabet": ["(", ")"], "method": "exhaustive"}
     found = posteer.elicit("exact:urn", "dyck", **asked)
     assert found.to_json()["prompt_text"] == "()()()" and found.prompt == [0, 1, 0, 1, 0, 1]
     with pytest.raises(posteer.InputError, match="an alphabet of 3 tokens: exact:urn has 2"):

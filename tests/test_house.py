@@ -30,9 +30,9 @@ ORDER = {
     "prior dirichlet mixtures draws fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
-    "models": "held_weights laws protocol shares trees meter exact conditioned function "
+    "models": "held_weights laws calling protocol shares trees meter exact conditioned function "
     "continuations transformer wrapped registry shipped personas",
-    "models.wrapped": "alphabets caches worded huggingface folders smollm2 wrapping",
+    "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
     "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",

@@ -20,7 +20,7 @@ from posteer.core.limits import NUMBERS_IN_PASSING
 from posteer.core.shapes import Bool, Float, Int
 from posteer.core.userfiles import users_own
 from posteer.models.protocol import Can, Model
-from posteer.models.trees import TokenTree, continuation_tree, prompt_tree
+from posteer.models.trees import TokenTree, along_paths, continuation_tree, prompt_tree
 from posteer.models.wrapped.alphabets import Tokenizer
 from posteer.models.wrapped.caches import (
     Layers,
@@ -32,11 +32,8 @@ from posteer.models.wrapped.caches import (
     shared_cache,
     with_room,
 )
-from posteer.models.wrapped.worded import Worded
+from posteer.models.wrapped.worded import ALIKE, Worded, require_evaluating
 from posteer.tokens.contexts import all_sequences
-
-ALIKE = {torch.float64: 1e-8, torch.float32: 1e-3}
-"""Log-probabilities of a trial that differ by less are the same; 0.1 in half precision."""
 
 BYTES_AT_ONCE = 2**30
 """Of caches on a CPU; on a GPU what is free."""
@@ -99,6 +96,7 @@ class HuggingFaceModel(Worded):
         name: str = "model",
     ) -> None:
         config = network.config
+        require_evaluating(network, name)
         super().__init__(
             network,
             int(config.vocab_size),
@@ -244,7 +242,7 @@ class HuggingFaceModel(Worded):
         paths = all_sequences(self.vocab_size, horizon - 1)
         rows = torch.arange(len(prompts)).repeat_interleave(len(paths))
         after, _ = self._read(state.select(rows), paths.repeat(len(prompts), 1))
-        return _along(laws[:, -1], after.unflatten(0, (len(prompts), -1)), paths)
+        return along_paths(laws[:, -1], after.unflatten(0, (len(prompts), -1)), paths)
 
     @torch.no_grad()
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
@@ -275,7 +273,7 @@ class HuggingFaceModel(Worded):
         read = self.embeddings()[paths.repeat(batch, 1).to(self.device)]
         laws = self._behind_text(inputs_embeds=torch.cat([rows, read], 1))
         laws = laws[:, embedded.shape[1] - 1 :].unflatten(0, (batch, -1))
-        return _along(laws[:, 0, 0], laws[:, :, 1:], paths)
+        return along_paths(laws[:, 0, 0], laws[:, :, 1:], paths)
 
     def _tree_laws(self, prefix: Float[Tensor, "B m W"], tree: TokenTree) -> Float[Tensor, "B n V"]:
         """Laws after a prefix and after each node of a tree behind it."""
@@ -309,10 +307,6 @@ class HuggingFaceModel(Worded):
     @torch.no_grad()
     def _try_out(self) -> None:
         """Find out on a few tokens what the network can do, and that it does the same twice."""
-        require(
-            not self.network.training,
-            f"{self.name} is in training mode, in which it may drop units: call its eval() first",
-        )
         prompts = torch.tensor([[0, 1], [1, 1]])
         expected = self._one_by_one(prompts)
         require(bool(expected.isfinite().all()), f"{self.name} returned logits that are no numbers")
@@ -351,17 +345,3 @@ class HuggingFaceModel(Worded):
             laws = self.law(self.network(input_ids=whole, use_cache=False).logits[:, -2:, self.ids])
             found.append((laws[0, 0][:, None] + laws[:, 1]).flatten())
         return torch.stack(found)
-
-
-def _along(
-    first: Float[Tensor, "B V"], after: Float[Tensor, "B P n V"], paths: Int[Tensor, "P n"]
-) -> Float[Tensor, "B Y"]:
-    """Log-probabilities of continuations: the first token's law, then those along each path."""
-    if paths.shape[1] == 0:
-        return first
-    paths = paths.to(first.device)
-    total = first[:, paths[:, 0]]
-    for at in range(1, paths.shape[1]):
-        own = paths[:, at].expand(len(first), -1)[..., None]
-        total = total + after[:, :, at - 1].gather(2, own)[..., 0]
-    return (total[..., None] + after[:, :, -1]).flatten(1)

@@ -16,6 +16,17 @@ from posteer.models.protocol import Model
 from posteer.models.wrapped.alphabets import Alphabet, Tokenizer, open_alphabet, opening_of
 from posteer.tokens.contexts import ContextSpace
 
+ALIKE = {torch.float64: 1e-8, torch.float32: 1e-3}
+"""Log-probabilities of a trial that differ by less are the same; 0.1 in half precision."""
+
+
+def require_evaluating(network: torch.nn.Module, name: str) -> None:
+    """Refuse a network that was not told that its training is over."""
+    require(
+        not network.training,
+        f"{name} is in training mode, in which it may drop units: call its eval() first",
+    )
+
 
 class Worded(Model):
     """Laws are the network's, restricted to the alphabet and renormalised.
@@ -56,7 +67,8 @@ class Worded(Model):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return next(self.network.parameters()).device
+        held = next(self.network.parameters(), None)
+        return torch.device("cpu") if held is None else held.device
 
     def to(self, device: str) -> Model:
         if torch.device(device) != self.device:

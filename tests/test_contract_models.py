@@ -63,7 +63,7 @@ def tolerance(model):
 
 
 def test_every_kind_of_model_is_here():
-    assert set(KINDS.names()) == {"exact", "file", "folder", "personas"}
+    assert set(KINDS.names()) == {"exact", "file", "folder", "hf", "personas", "smollm2"}
 
 
 @every_model

@@ -30,8 +30,9 @@ ORDER = {
     "prior dirichlet mixtures draws fit",
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
-    "models": "held_weights laws protocol trees meter exact conditioned function continuations "
-    "transformer registry shipped personas",
+    "models": "held_weights laws calling protocol shares trees meter exact conditioned function "
+    "continuations transformer wrapped registry shipped personas",
+    "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
     "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",
@@ -188,7 +189,7 @@ def test_nobody_asks_of_what_class_a_method_or_a_model_is():
     methods, models = kinds_of_methods_and_models()
     assert {"Auto", "ClassSearch", "PosteriorPrefixTuning", "BeamSearch"} <= methods
     assert {"ExactModel", "TransformerModel", "OneLayerModel", "Conditioned"} <= models
-    doors = {"models.registry", "models.function", "methods.registry"}
+    doors = {"models.registry", "models.function", "models.wrapped.wrapping", "methods.registry"}
     found = {
         name: switches
         for name, path in MODULES.items()

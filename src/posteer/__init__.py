@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from posteer.models import load as load
     from posteer.models import open_model as open_model
     from posteer.models.personas import personas as personas
+    from posteer.models.wrapped.wrapping import wrap as wrap
     from posteer.results import Elicitation as Elicitation
     from posteer.sweeps.results import load_results as load_results
 
@@ -55,6 +56,7 @@ _HOMES = {
     "personas": "posteer.models.personas",
     "sample": "posteer.banks",
     "save_atoms": "posteer.families.atoms.files",
+    "wrap": "posteer.models.wrapped.wrapping",
 }
 
 __all__ = list(_HOMES)

@@ -19,14 +19,20 @@ from posteer.banks.drawn import LatentBank
 from posteer.methods.answers import Answer
 from posteer.methods.cautions import Caution
 from posteer.methods.protocol import Drawn
+from posteer.models.shares import Share
+from posteer.tokens.vocabularies import Vocabulary
 
-HIDDEN = {"exact", "vocab_size", "n_prompts", "unasked", "candidates", "queries", "bank_tokens"}
+HIDDEN = {
+    *("exact", "n_prompts", "unasked", "candidates", "queries", "bank_tokens"),
+    *("vocabulary", "alphabet_share"),
+}
 """Fields that machines are not shown as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What was asked, by name; `context` is what the model had read, `allowed` the conditions."""
+    """What was asked, by name; `context` is what the model had read, `allowed` the conditions. A
+    language model had read `text` before all and was steered over the tokens of `alphabet`."""
 
     model: str
     utility: str
@@ -36,7 +42,8 @@ class Question:
     seed: int
     context: list[int] = field(default_factory=list)
     allowed: str | None = None
-    vocab_size: int = field(repr=False)
+    text: str = ""
+    vocabulary: Vocabulary = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +54,8 @@ class Judged:
     `best_prompt`, which has it, are None where not all prompts were tried: they are too many, or it
     would have asked `unasked` tokens of a model that is not exact. `bound` is a proven upper bound
     of J over allowed prompts on an exact model. `warnings` say what there is to doubt, of it and of
-    the search.
+    the search. `alphabet_share` is what the tokens that a language model is steered over hold of
+    its laws, along the prompt and its likeliest continuation.
     """
 
     expected_utility: float
@@ -57,6 +65,7 @@ class Judged:
     bound: float | None
     best_prompt: list[int] | None = None
     warnings: tuple[Caution, ...] = ()
+    alphabet_share: Share | None = None
     exact: bool = field(repr=False)
     n_prompts: int | None = field(repr=False)
     unasked: int | None = field(default=None, repr=False)
@@ -111,6 +120,7 @@ class Elicitation:
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
         parts = {**_public(self.asked), **_public(self.answer), **_public(self.judged)}
+        parts |= _in_words(self.prompt, self.asked.vocabulary, self.judged)
         given = {key: value for key, value in parts.items() if value or key not in CONDITIONS}
         return {**given, "drawn": self._drawn(), "cost": self.cost, "seconds": self.seconds}
 
@@ -123,7 +133,16 @@ class Elicitation:
         return {"rollouts": len(bank), "rollout_length": length, "settings": self.drawn.settings}
 
 
-CONDITIONS = ("context", "allowed")
+def _in_words(prompt: list[int], known: Vocabulary, judged: Judged) -> dict[str, Any]:
+    """Prompt and alphabet by the names of tokens, where they have any, and what they hold."""
+    share = judged.alphabet_share
+    held = {} if share is None else {"alphabet_share": asdict(share)}
+    if not known.names:
+        return held
+    return {"alphabet": list(known.names), "prompt_text": known.show(prompt), **held}
+
+
+CONDITIONS = ("context", "allowed", "text")
 """Keys that are left out where nothing was given."""
 
 
@@ -138,7 +157,8 @@ class Judgement:
     context: list[int] = field(default_factory=list)
     judged: Judged
     judging_tokens: int = 0
-    vocab_size: int = field(repr=False)
+    text: str = ""
+    vocabulary: Vocabulary = field(repr=False)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in {entry.name for entry in fields(self.judged)}:
@@ -149,6 +169,7 @@ class Judgement:
         """The keys promised to machines."""
         own = _public(self)
         own |= own.pop("judged")
+        own |= _in_words(self.prompt, self.vocabulary, self.judged)
         return {key: value for key, value in own.items() if value or key not in CONDITIONS}
 
 

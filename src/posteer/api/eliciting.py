@@ -184,7 +184,8 @@ def _question(problem: Problem, method: str) -> Question:
         seed=problem.seed,
         context=list(problem.context),
         allowed=shown,
-        vocab_size=problem.vocab_size,
+        text=problem.model.text,
+        vocabulary=problem.model.vocabulary,
     )
 
 

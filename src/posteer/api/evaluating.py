@@ -29,22 +29,23 @@ def evaluate(
     context: str | Sequence[int] | Any = (),
     rank: bool | None = None,
     device: str | Any = "auto",
+    alphabet: str | Sequence[str | int] | Any = None,
+    text: str | Any = "",
     progress: Progress | None = None,
 ) -> Judgement:
     """Evaluate a prompt given as text (`010101`) or as tokens, after the tokens of `context`.
 
-    `rank` as in a request.
+    `rank`, `alphabet` and `text` as in a request.
 
     >>> evaluate("exact:urn", "dyck", "010101").rank
     1
     """
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
-    opened = open_model(model, device)
-    vocab_size = opened.vocab_size
-    observed = parse_context(context, vocab_size)
+    opened = open_model(model, device, alphabet=alphabet, text=text)
+    observed = parse_context(context, opened.vocabulary)
     opened = condition(opened, observed)
     goal = open_goal(utility, opened)
-    tokens = parse_prompt(prompt, vocab_size)
+    tokens = parse_prompt(prompt, opened.vocabulary)
     within(len(tokens), "length of the prompt", 1, MOST_TOKENS)
     seed = within(seed, "seed", -MOST_SEED, MOST_SEED)
     judge = Judge(opened, len(tokens), horizon, rank=rank)
@@ -58,5 +59,6 @@ def evaluate(
         context=list(observed),
         judged=judged,
         judging_tokens=asked,
-        vocab_size=vocab_size,
+        text=opened.text,
+        vocabulary=opened.vocabulary,
     )

@@ -23,6 +23,7 @@ from posteer.methods.cautions import of_judgement
 from posteer.methods.protocol import key_of
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
+from posteer.models.shares import Share, share_along
 from posteer.results import Judged
 from posteer.tokens.conditions import AllowedPrompts
 
@@ -66,11 +67,19 @@ class Judge:
         ranking = meter.queries.total
         with phase("judge"):
             values = expected_utilities(meter, goals, prompts, self.horizon, seeds=seeds)
+        before = meter.queries.total
         judged = [
-            judged_among(self.model.can, value, among[key_of(goal)], None if ranks else price)
-            for goal, value in zip(goals, values, strict=True)
+            judged_among(
+                self.model.can,
+                value,
+                among[key_of(goal)],
+                None if ranks else price,
+                share_along(meter, prompt, self.horizon),
+            )
+            for goal, value, prompt in zip(goals, values, prompts, strict=True)
         ]
-        return judged, ranking + own
+        shares = (meter.queries.total - before) // len(goals)
+        return judged, ranking + own + shares
 
     def _ranks(self, price: int | None, own: int) -> bool:
         if self.rank is not None or Can.EXACT in self.model.can:
@@ -80,7 +89,11 @@ class Judge:
 
 
 def judged_among(
-    can: Can, judged: Evaluation, among: PromptLandscape | None, unasked: int | None = None
+    can: Can,
+    judged: Evaluation,
+    among: PromptLandscape | None,
+    unasked: int | None = None,
+    share: Share | None = None,
 ) -> Judged:
     """One prompt's value and its place among all; or how many tokens that would have asked."""
     value = float(judged.expected_utility[0])
@@ -92,7 +105,8 @@ def judged_among(
         optimum=optimum,
         best_prompt=None if among is None else among.best_prompt.tolist(),
         bound=optimum if Can.EXACT in can else None,
-        warnings=of_judgement(float(judged.standard_error[0]), judged.exact),
+        warnings=tuple(of_judgement(float(judged.standard_error[0]), judged.exact, share)),
+        alphabet_share=share,
         exact=judged.exact,
         n_prompts=None if among is None else among.n_prompts,
         unasked=unasked,

@@ -58,6 +58,8 @@ def sample(
     out: str | Path | Any | None = None,
     chunk: int | Any | None = None,
     device: str | Any = "auto",
+    alphabet: str | Sequence[str | int] | Any = None,
+    text: str | Any = "",
     progress: Progress | None = None,
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
@@ -71,7 +73,7 @@ def sample(
 
     `family` says what the latents are believed to be, where the model does not or says otherwise:
     `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
-    the model's own finite prior.
+    the model's own finite prior. `alphabet` and `text` as in a request.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -83,13 +85,13 @@ def sample(
     if length is not None:
         sizes["rollout_length"] = within(length, "length", 1, MOST_TOKENS)
     require(isinstance(unvisited, str), f"unvisited {shown(unvisited)}: expected such as donor")
-    opened = open_model(model, device)
+    opened = open_model(model, device, alphabet=alphabet, text=text)
     plan = DrawPlan(
         **sizes,
         free=tuple(size for size in SIZES if size not in sizes),
         seconds=seconds_of(seconds),
         seed=within(seed, "seed", -MOST_SEED, MOST_SEED),
-        context=parse_context(context, opened.vocab_size),
+        context=parse_context(context, opened.vocabulary),
         unvisited=unvisited,
         keep_tokens=keep_tokens,
         family=asked_family(opened, family),

@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 from posteer import __version__
 from posteer.cli import sweep
 from posteer.cli.options import (
+    Alphabet,
     AsJson,
     AskedOnce,
     AskedToCompare,
@@ -21,6 +22,7 @@ from posteer.cli.options import (
     FileOrNone,
     Horizon,
     Model,
+    OpeningText,
     Rank,
     Schedule,
     Shape,
@@ -132,6 +134,8 @@ def evaluate(
     context: Context = "",
     rank: Rank = None,
     device: Device = "auto",
+    alphabet: Alphabet = None,
+    text: OpeningText = "",
     view: View = "panel",
     as_json: AsJson = False,
 ) -> None:
@@ -142,6 +146,7 @@ def evaluate(
 
     VIEWS[view]
     asked: dict[str, Any] = {"horizon": horizon, "seed": seed, "context": context, "rank": rank}
+    asked |= {"alphabet": alphabet, "text": text}
     with console.delayed_progress() as progress:
         judged = judge(model, utility, prompt, **asked, device=device, progress=progress)
     show(judged, view, as_json)
@@ -192,6 +197,8 @@ def sample(
         FileOrNone, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
     ] = None,
     device: Device = "auto",
+    alphabet: Alphabet = None,
+    text: OpeningText = "",
     as_json: AsJson = False,
 ) -> None:
     """Draw a model's own latent prior by rolling it out and counting (predictive Monte Carlo)."""
@@ -207,7 +214,7 @@ def sample(
     if figure is not None:
         figures.check_path(figure)
     settings = checks.CheckSettings(effort=effort, seed=seed)
-    opened = open_model(model, device)
+    opened = open_model(model, device, alphabet=alphabet, text=text)
     if figure is not None:
         from posteer.views.figures.checks import require_drawable
 

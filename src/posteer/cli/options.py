@@ -40,7 +40,8 @@ Model = Annotated[
     Parameter(
         help="urn, beta-bernoulli, ternary, second-order (trained), a model folder, exact:urn, "
         "exact:beta-bernoulli, exact:markov(vocab=3,order=2,concentration=0.5), "
-        "exact:coins(0.2,0.7) or exact:mixture([[..],[..]],[[..],[..]]), or ./file.py:name."
+        "exact:coins(0.2,0.7) or exact:mixture([[..],[..]],[[..],[..]]), ./file.py:name, hf:FOLDER "
+        "(a language model) or smollm2."
     ),
 ]
 UtilityName = Annotated[
@@ -54,6 +55,14 @@ UtilityName = Annotated[
 Context = Annotated[
     str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
 ]
+Alphabet = Annotated[
+    str | None,
+    Parameter(
+        help="Tokens that a language model is steered over, as text or #ids: ' H, T'; of any other "
+        "model names for all its tokens: A,C,G,T."
+    ),
+]
+OpeningText = Annotated[str, Parameter(help="Text that a language model reads before everything.")]
 Device = Annotated[str, Parameter(help="Where a network runs: auto, cpu or cuda.")]
 Rank = Annotated[
     bool | None,
@@ -94,6 +103,8 @@ class Asked:
     ] = None
     rank: Rank = None
     device: Device = "auto"
+    alphabet: Alphabet = None
+    text: OpeningText = ""
 
     def given(self) -> dict[str, Any]:
         """The fields of a request by name."""

@@ -93,7 +93,7 @@ def landscape(
     (64, [0, 1, 0, 1, 0, 1])
     """
     model = open_metered(model, device)
-    goal, allowed = open_goal(goal, model), open_allowed(allowed, model.vocab_size)
+    goal, allowed = open_goal(goal, model), open_allowed(allowed, model.vocabulary)
     length = within(length, "length", 1, MOST_TOKENS)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
     known = len(model.context) + length

@@ -43,6 +43,7 @@ from posteer.models.protocol import Can, Model
 from posteer.models.registry import open_metered
 from posteer.tokens.contexts import ContextSpace, all_sequences
 from posteer.tokens.prompts import parse_prompt
+from posteer.tokens.vocabularies import Vocabulary
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,7 @@ def expected_utility(
     0.4688
     """
     model = open_metered(model, device)
-    goal, prompts = open_goal(goal, model), rows_of(prompts, model.vocab_size)
+    goal, prompts = open_goal(goal, model), rows_of(prompts, model.vocabulary)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
     seed = within(seed, "seed", -MOST_SEED, MOST_SEED)
     n_rollouts = within(n_rollouts, "n_rollouts", 2, MOST_LATENTS)
@@ -207,14 +208,14 @@ def _require_sense(
     _require_possible(model, prompts)
 
 
-def rows_of(prompts: Any, vocab_size: int) -> Int[Tensor, "B m"]:
+def rows_of(prompts: Any, vocabulary: Vocabulary | int) -> Int[Tensor, "B m"]:
     """Prompts as a table of tokens: one, or several of one length, as texts or as tokens."""
     if isinstance(prompts, Tensor) and prompts.ndim == 2 and not prompts.is_floating_point():
         require(prompts.dtype != torch.bool, "prompts of truth values: expected tokens")
         return prompts.long()
     plain = prompts.tolist() if hasattr(prompts, "tolist") else prompts
     several = isinstance(plain, list | tuple) and len(plain) > 0 and not _is_token(plain[0])
-    rows = [parse_prompt(one, vocab_size) for one in (plain if several else [plain])]
+    rows = [parse_prompt(one, vocabulary) for one in (plain if several else [plain])]
     require(len({len(row) for row in rows}) == 1, "prompts of several lengths: expected one")
     return torch.stack(rows)
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from posteer.methods.answers import Answer
+from posteer.models.shares import SMALL_SHARE, Share
 
 BLAMED_BEYOND = 5.0
 """Standard errors between a bank's estimate and the model's own J that are not chance."""
@@ -32,6 +33,7 @@ class Doubt(StrEnum):
     HIGH_PARETO_K = "high-pareto-k"
     ALL_ROLLOUTS_ALIKE = "all-rollouts-alike"
     BANK_MISMATCH_ALLOWED = "bank-mismatch-allowed"
+    SMALL_ALPHABET_SHARE = "small-alphabet-share"
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,11 @@ def weighs(answer: Answer) -> bool:
     return answer.estimator is None or answer.ess_fraction is not None
 
 
-def of_judgement(standard_error: float, exact: bool) -> tuple[Caution, ...]:
-    """What there is to doubt of a prompt's J."""
-    if exact or standard_error != 0:
-        return ()
-    return (Caution(Doubt.ALL_ROLLOUTS_ALIKE),)
+def of_judgement(
+    standard_error: float, exact: bool, share: Share | None = None
+) -> Iterator[Caution]:
+    """What there is to doubt of a prompt's J, and of what it is J of."""
+    if not exact and standard_error == 0:
+        yield Caution(Doubt.ALL_ROLLOUTS_ALIKE)
+    if share is not None and not share.mean >= SMALL_SHARE:
+        yield Caution(Doubt.SMALL_ALPHABET_SHARE, {"mean": share.mean, "least": share.least})

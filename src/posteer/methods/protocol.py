@@ -53,7 +53,8 @@ class Request:
     of another model or context. A method that proves bounds stops once the answer is within `gap`
     of its bound, or after so many `nodes`. `rank` says whether the prompt is ranked among all: by
     default it is on an exact model, and elsewhere where that is cheap and the budget has as much
-    left. A bank that is drawn is kept in `save_bank`. Networks and ascents run on `device`.
+    left. A bank that is drawn is kept in `save_bank`. Networks and ascents run on `device`. A
+    language model is steered over the tokens of `alphabet` after `text`.
 
     >>> Request(model="exact:urn", utility="dyck", length=6).horizon
     4
@@ -76,6 +77,8 @@ class Request:
     rank: bool | None = None
     save_bank: str | Path | None = None
     device: str | Any = "auto"
+    alphabet: str | Sequence[str | int] | Any = None
+    text: str | Any = ""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -285,12 +288,14 @@ def pose(requests: Sequence[Request], verify: int = 0) -> list[Problem]:
         all(first.batches_with(other) for other in requests),
         "requests of one batch may differ in utility and seed alone",
     )
-    opened = open_model(first.model, pick_device(first.device))
+    opened = open_model(
+        first.model, pick_device(first.device), alphabet=first.alphabet, text=first.text
+    )
     budget = first.max_model_tokens
     spending = Spending(most=None if budget is None else budget * len(requests))
-    context = parse_context(first.context, opened.vocab_size)
+    context = parse_context(first.context, opened.vocabulary)
     model = Metered(condition(opened, context), spending)
-    allowed = open_allowed(first.allowed, model.vocab_size)
+    allowed = open_allowed(first.allowed, model.vocabulary)
     bank = None if first.bank is None else open_bank(first.bank)
     goals: dict[Any, Goal] = {}
     drawn = Drawn()

@@ -30,6 +30,7 @@ class Conditioned(Model):
         self._base, self.context, self.name = base, context, base.name
         self.vocab_size, self.family, self.can = base.vocab_size, base.family, base.can
         self.probed, self.tokens_per_token = base.probed, base.tokens_per_token
+        self.names, self.text = base.names, base.text
         self.max_length = None if longest is None else longest - len(context)
 
     @property
@@ -77,6 +78,9 @@ class Conditioned(Model):
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
         return self.base.log_predictive(self.after_context(tokens))[:, len(self.context) :]
+
+    def alphabet_share(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1"]:
+        return self.base.alphabet_share(self.after_context(tokens))[:, len(self.context) :]
 
     def start(self, batch: int, capacity: int = 16) -> Any:
         state = self.base.start(batch, capacity + len(self.context))

@@ -50,6 +50,7 @@ def continuation_laws(
     in_one_pass = Can.READ_TREES in model.can and n_nodes <= NODES_IN_ONE_PASS
     if in_one_pass:
         part = max(1, TOKENS_AT_ONCE // (len(model.context) + length + n_nodes + 1))
+        part = min(part, model.batch_limit(length + n_nodes))
     else:
         limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
         part = max(1, limit // vocab ** (horizon - 1))

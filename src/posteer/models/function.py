@@ -16,16 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posteer.core import Float, InputError, Int, require
+from posteer.core import Float, Int, require
 from posteer.core.limits import NUMBERS_AT_ONCE
-from posteer.core.rounding import rounding_of
 from posteer.core.spec import whole_number
 from posteer.core.userfiles import Home, object_from_file, users_own
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Prior
+from posteer.models.calling import Calling, is_compiled
 from posteer.models.laws import lawful
 from posteer.models.protocol import Can, Model
-from posteer.tokens.contexts import ContextSpace
+from posteer.models.trees import along_paths
+from posteer.tokens.contexts import ContextSpace, all_sequences
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,16 @@ class HistoryState:
         return HistoryState(self.tokens[rows], self.log_probs[rows])
 
 
+LONGEST_CONTEXT = 4096
+"""Tokens of a context that a function is sent whole histories of, one token more each time."""
+
+
 class FunctionModel(Model):
     """`predict(tokens[B, T]) -> probabilities[B, V]` of the next token, T from 0 on.
+
+    With `all_positions` it is `[B, T + 1, V]`, the laws after every beginning of a history, or
+    `[B, T, V]` without that of the first token, which is then any with equal chance. It `gives`
+    probabilities or logits, and is sent `arrays` of torch or numpy; with `pad` in few shapes.
 
     `order` is that of the latent kernels one believes it filters. Banks are told apart by the name,
     the weights that `predict` holds, and what it predicts; or by a `fingerprint` that is given, and
@@ -48,8 +57,6 @@ class FunctionModel(Model):
     once: one new position, however long the history. Each history is taken to be predicted alike in
     any batch. `max_length` is the most tokens a history may have.
     """
-
-    longest_context = 4096
 
     def __init__(
         self,
@@ -62,12 +69,21 @@ class FunctionModel(Model):
         fingerprint: str | None = None,
         max_length: int | None = None,
         home: Home | None = None,
+        **how: Any,
     ) -> None:
-        self.predict, self.name, self.prior, self._home = predict, name, prior, home
-        self.max_length = max_length
+        self.predict, self.name, self.prior = predict, name, prior
         space = _space(vocab_size, order, name)
+        self.max_length = None if max_length is None else whole_number(max_length, "max_length")
         self.family, self.vocab_size = MarkovFamily(space), space.vocab_size
+        require(
+            prior is None or prior.family.vocab_size == self.vocab_size,
+            f"{name}: its prior is of another vocabulary than {self.vocab_size} tokens",
+        )
         self.given_fingerprint = fingerprint
+        self.calling = Calling(predict, self.vocab_size, name, home=home, **how)
+        everywhere = self.calling.all_positions
+        self.longest_context = None if everywhere else LONGEST_CONTEXT
+        self.can = Can.READ_TREES if everywhere else Can.NOTHING
 
     @property
     def holder(self) -> Any:
@@ -93,27 +109,32 @@ class FunctionModel(Model):
         return after.log_probs, after
 
     def log_predictive(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1 V"]:
+        if self.calling.all_positions:
+            return self.calling.laws(tokens.cpu())
         lengths = range(tokens.shape[1] + 1)
         return torch.stack([self._ask(tokens[:, :n]).log_probs for n in lengths], 1)
 
-    def _ask(self, tokens: Int[Tensor, "B T"]) -> HistoryState:
-        with users_own(self.name, self._home):  # of a copy: it may write into what it is given
-            given = self.predict(tokens.clone())
-            answer = torch.as_tensor(given, dtype=torch.float64).detach()
-        expected = (len(tokens), self.vocab_size)
-        require(
-            tuple(answer.shape) == expected,
-            f"{self.name} returned shape {tuple(answer.shape)}: expected {expected}",
-        )
-        rounding = rounding_of(getattr(given, "dtype", None))
-        good = ((answer.sum(-1) - 1).abs() <= rounding) & (answer >= 0).all(-1)
-        if not bool(good.all()):
-            raise InputError(
-                f"{self.name} returned {answer[~good][0].tolist()} after {tokens.shape[1]} tokens: "
-                "expected probabilities that sum to 1"
-            )
-        return HistoryState(tokens, lawful(answer.log(), self.name, 2 * rounding))
+    def continuation_log_probs(
+        self, prompts: Int[Tensor, "B m"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """All paths of continuations side by side, in one call."""
+        if Can.READ_TREES not in self.can:
+            raise NotImplementedError
+        paths = all_sequences(self.vocab_size, horizon - 1)
+        rows = prompts.cpu().repeat_interleave(len(paths), 0)
+        laws = self.calling.laws(torch.cat([rows, paths.repeat(len(prompts), 1)], 1))
+        laws = laws[:, prompts.shape[1] :].unflatten(0, (len(prompts), -1))
+        return along_paths(laws[:, 0, 0], laws[:, :, 1:], paths)
 
+    def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
+        return self.continuation_log_probs(prompts, horizon)
+
+    def _ask(self, tokens: Int[Tensor, "B T"]) -> HistoryState:
+        return HistoryState(tokens, self.calling.laws(tokens.cpu())[:, -1])
+
+
+DECLARED = ("max_length", "fingerprint", "prior", "gives", "all_positions", "arrays", "pad")
+"""What a function may have set on it besides its vocabulary and order (`FunctionModel`)."""
 
 ABILITIES = (
     "log_predictive",
@@ -262,7 +283,7 @@ def _opened(given: Any, text: str, home: Home) -> Model:
         is_function_model(given),
         f"'{text}' is neither a model nor a function with vocab_size and order set on it",
     )
-    return function_model(given, text, home)
+    return function_model(given, text, home=home)
 
 
 def is_function_model(given: Any) -> bool:
@@ -271,13 +292,23 @@ def is_function_model(given: Any) -> bool:
     return speaks and hasattr(given, "vocab_size") and hasattr(given, "order")
 
 
-def function_model(given: Any, name: str, home: Home | None = None) -> FunctionModel:
-    """A function with `vocab_size` and `order` set on it, and `max_length` where it has one."""
+def function_model(
+    given: Any,
+    name: str,
+    vocab_size: Any = None,
+    order: Any = None,
+    *,
+    home: Home | None = None,
+    **how: Any,
+) -> FunctionModel:
+    """A function whose vocabulary and order are given or set on it, and what of `DECLARED` is."""
+    declared = {what: getattr(given, what) for what in DECLARED if hasattr(given, what)}
+    compiled = {"pad": True, "arrays": "numpy"} if is_compiled(given) else {}
     return FunctionModel(
         given,
-        vocab_size=given.vocab_size,
-        order=given.order,
+        vocab_size=given.vocab_size if vocab_size is None else vocab_size,
+        order=given.order if order is None else order,
         name=name,
-        max_length=getattr(given, "max_length", None),
         home=home,
+        **{"steady": False, **compiled, **declared, **how},
     )

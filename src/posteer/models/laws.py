@@ -36,8 +36,8 @@ def require_laws(worst: float, tolerance: float, name: str) -> None:
 
 
 def lawful(
-    log_probs: Float[Tensor, "B V"], name: str, tolerance: float | None = None
-) -> Float[Tensor, "B V"]:
+    log_probs: Float[Tensor, "*B V"], name: str, tolerance: float | None = None
+) -> Float[Tensor, "*B V"]:
     """A user's laws: refused where they are none, what rounding did to a sum taken back.
 
     Row by row, so that a law has the same bits in any batch.

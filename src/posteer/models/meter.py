@@ -97,6 +97,7 @@ class Metered(Model):
         self.family, self.max_length = model.family, model.max_length
         self.can, self.context, self.probed = model.can, model.context, model.probed
         self.tokens_per_token = model.tokens_per_token
+        self.names, self.text = model.names, model.text
 
     @property
     def queries(self) -> QueryCount:
@@ -143,6 +144,11 @@ class Metered(Model):
 
     def batch_limit(self, n_tokens: int) -> int:
         return self.inner.batch_limit(n_tokens)
+
+    def alphabet_share(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1"]:
+        own = tokens.numel() * self.tokens_per_token
+        self.spending.charge(own + len(tokens) * self.context_tokens)
+        return self.inner.alphabet_share(tokens)
 
     def impossible(self, prompts: Int[Tensor, "K m"]) -> Bool[Tensor, "K"]:
         return self.inner.impossible(prompts)

@@ -6,6 +6,7 @@ defaults. What goes beyond, it declares in `can`, and only then is it asked for 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,12 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from posteer.core.errors import require
 from posteer.core.shapes import Bool, Float, Int
 from posteer.families.protocol import Family, Prior
 from posteer.models.held_weights import weights_digest
 from posteer.tokens.contexts import ContextSpace
+from posteer.tokens.vocabularies import Vocabulary, names_given
 
 
 class Can(Flag):
@@ -28,6 +31,7 @@ class Can(Flag):
     ONE_HOTS: that law as a differentiable function of one-hot rows. EMBED: of embeddings.
     NARROW: keep a cache in half the bytes while it is rolled out.
     EXACT: its predictions are exact Bayes under its `prior`.
+    SHARES: its laws are those of more tokens, restricted to an alphabet; it says what that holds.
     """
 
     NOTHING = 0
@@ -36,6 +40,7 @@ class Can(Flag):
     EMBED = auto()
     NARROW = auto()
     EXACT = auto()
+    SHARES = auto()
 
 
 @runtime_checkable
@@ -64,7 +69,8 @@ class Model:
     model is `probed` unless its fingerprint says all that it computes: its banks keep some of its
     laws, and it is asked for them again before they are used. A context has at most
     `longest_context` tokens, where reading one takes the square of its length. `tokens_per_token`
-    is what reading one token costs: more than one where a model is made of several.
+    is what reading one token costs: more than one where a model is made of several. Tokens have
+    `names` where they have any; `text` is what a language model reads before everything.
     """
 
     name: str = "model"
@@ -74,6 +80,8 @@ class Model:
     max_length: int | None = None
     can: Can = Can.NOTHING
     context: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    text: str = ""
     device: torch.device = torch.device("cpu")
     narrow_cache: bool = False
     made_of: str = ""
@@ -112,6 +120,21 @@ class Model:
         """A hash of a name and of what the model is made of."""
         kind, known = type(self).__qualname__, f"{self.vocab_size} {self.order} {made_of}"
         return hashlib.sha256(f"{kind} {name} {known}".encode()).hexdigest()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its tokens by name, or by number."""
+        return Vocabulary(self.vocab_size, self.names)
+
+    def over(self, alphabet: Any, text: str | Any) -> Model:
+        """This model with names for its tokens; a language model over some of its tokens, after a
+        text."""
+        if alphabet is None and text == "":
+            return self
+        require(text == "", f"{self.name} reads no text: `text` is for language models")
+        named = copy.copy(self)
+        named.names = names_given(alphabet, self.vocab_size, self.name)
+        return named
 
     @property
     def order(self) -> int:
@@ -177,6 +200,10 @@ class Model:
 
     def embeddings(self) -> Float[Tensor, "V W"]:
         """What each token is read as (`EMBED`)."""
+        raise NotImplementedError
+
+    def alphabet_share(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T1"]:
+        """What the alphabet holds of the law after each beginning of a history (`SHARES`)."""
         raise NotImplementedError
 
     def impossible(self, prompts: Int[Tensor, "K m"]) -> Bool[Tensor, "K"]:

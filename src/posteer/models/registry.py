@@ -8,9 +8,9 @@ from typing import Any
 
 from posteer.core.device import pick_device, undisturbed
 from posteer.core.registry import Registry
-from posteer.models.function import Adapted, function_model, is_function_model
 from posteer.models.meter import metered
 from posteer.models.protocol import Model
+from posteer.models.wrapped.wrapping import wrap
 
 KINDS: Registry[Callable[[str, str], Model]] = Registry(
     "kind of model",
@@ -19,37 +19,43 @@ KINDS: Registry[Callable[[str, str], Model]] = Registry(
         "exact": "posteer.models.exact:from_text",
         "file": "posteer.models.function:from_file",
         "folder": "posteer.models.shipped:load",
+        "hf": "posteer.models.wrapped.folders:from_text",
         "personas": "posteer.models.personas:from_text",
+        "smollm2": "posteer.models.wrapped.smollm2:from_text",
     },
 )
 """Each opens a text on a device. `exact:urn` is opened by the kind before its colon,
-`personas(urn,exact:urn)` by the one before its bracket."""
+`personas(urn,exact:urn)` by the one before its bracket, `smollm2` by its name alone."""
+
+ALONE = ("smollm2",)
 
 
 @undisturbed()
-def open_model(given: str | Model | Any, device: Any = "auto") -> Model:
+def open_model(
+    given: str | Model | Any, device: Any = "auto", *, alphabet: Any = None, text: str | Any = ""
+) -> Model:
     """A model by name, or one that was given, with defaults for what it lacks.
 
-    Names are those of shipped models, folders, `exact:` and a prior, `./file.py:name`, or
-    `personas(..)` of any of these. A network is on `device` then: `auto` is the GPU where there is
-    one; with None, what is given as an object stays where it is.
+    Names are those of shipped models, folders, `exact:` and a prior, `./file.py:name`, `hf:` and a
+    folder, `smollm2`, or `personas(..)` of any of these. A language model reads `text` first and is
+    steered over the tokens of `alphabet`; tokens of any other get names by it. A network is on
+    `device` then: `auto` is the GPU where there is one; with None, what is given as an object stays
+    where it is.
 
     >>> open_model("exact:urn").order
     1
     """
     place = pick_device("auto" if device is None else device)
-    if isinstance(given, Model):
-        return given if device is None else given.to(place)
-    if not isinstance(given, str):
-        if is_function_model(given):
-            return function_model(given, getattr(given, "__name__", type(given).__name__))
-        made_of = given if isinstance(given, type) else type(given)
-        return Adapted(given, made_of.__name__).to(place)
-    return KINDS[_kind_of(given)](given, place)
+    if isinstance(given, str):
+        return KINDS[_kind_of(given)](given, place).over(alphabet, text)
+    opened = wrap(given, alphabet=alphabet, text=text)
+    return opened if device is None and isinstance(given, Model) else opened.to(place)
 
 
 def _kind_of(text: str) -> str:
     """The bracket first: what is inside may be called anything."""
+    if text in ALONE:
+        return text
     before, bracket, _ = text.partition("(")
     if bracket and before in KINDS:
         return before

@@ -42,7 +42,7 @@ def load(name: str | Any, device: Any = "auto") -> TransformerModel:
     raise InputError(
         f"unknown model '{shown(name)}': {meant(name, _said(shipped))}expected "
         f"{', '.join(shipped)}, a model folder, exact:urn, exact:beta-bernoulli, "
-        "exact:markov(vocab=3,order=2,concentration=0.5) or ./file.py:name"
+        "exact:markov(vocab=3,order=2,concentration=0.5), ./file.py:name, hf:FOLDER or smollm2"
     )
 
 

@@ -144,3 +144,17 @@ def prompt_tree(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> P
         torch.tensor([ends[tuple(prompt)] for prompt in prompts.tolist()]),
         below,
     )
+
+
+def along_paths(
+    first: Float[Tensor, "B V"], after: Float[Tensor, "B P n V"], paths: Int[Tensor, "P n"]
+) -> Float[Tensor, "B Y"]:
+    """Log-probabilities of continuations: the first token's law, then those along each path."""
+    if paths.shape[1] == 0:
+        return first
+    paths = paths.to(first.device)
+    total = first[:, paths[:, 0]]
+    for at in range(1, paths.shape[1]):
+        own = paths[:, at].expand(len(first), -1)[..., None]
+        total = total + after[:, :, at - 1].gather(2, own)[..., 0]
+    return (total[..., None] + after[:, :, -1]).flatten(1)

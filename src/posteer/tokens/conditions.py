@@ -202,7 +202,7 @@ def _excess(count: Int[Tensor, "K"], least: int, most: int | None) -> Int[Tensor
     return above + (least - count).clamp(min=0)
 
 
-def open_allowed(given: Any, vocab_size: int) -> AllowedPrompts | None:
+def open_allowed(given: Any, vocabulary: Vocabulary | int) -> AllowedPrompts | None:
     """Conditions as text, as an object, or as a predicate over prompts; None or no text allows all.
 
     >>> open_allowed(lambda prompt: sum(prompt) == 2, 2).allows(torch.tensor([[0, 1], [1, 1]]))
@@ -211,17 +211,19 @@ def open_allowed(given: Any, vocab_size: int) -> AllowedPrompts | None:
     if given is None or isinstance(given, AllowedPrompts):
         return given
     if isinstance(given, str):
-        return parse_allowed(given, vocab_size) if given.strip() else None
+        return parse_allowed(given, vocabulary) if given.strip() else None
     require(callable(given), f"allowed prompts {shown(given)}: expected such as {EXAMPLE}")
-    return AllowedPrompts(vocab_size=vocab_size, predicate=given)
+    size = vocabulary if isinstance(vocabulary, int) else vocabulary.size
+    return AllowedPrompts(vocab_size=size, predicate=given)
 
 
-def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
+def parse_allowed(text: str, vocabulary: Vocabulary | int) -> AllowedPrompts:
     """The text form, as in the module's first lines.
 
     >>> parse_allowed("first=0;ban=11,000;count(1)<=4", 2).banned
     ((1, 1), (0, 0, 0))
     """
+    known = Vocabulary(vocabulary) if isinstance(vocabulary, int) else vocabulary
     ends: dict[str, tuple[int, ...]] = {"first": (), "last": ()}
     banned: list[tuple[int, ...]] = []
     positions: list[tuple[int, tuple[int, ...]]] = []
@@ -254,9 +256,7 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
             bounds[at] = (least, most)
             continue
         grams = [
-            Vocabulary(vocab_size).parse(
-                gram, f"row of tokens in allowed prompts '{shown(what)}'", "."
-            )
+            known.parse(gram, f"row of tokens in allowed prompts '{shown(what)}'", ".")
             for gram in re.split(r"[,|]", condition.value)
         ]
         if kind == "ban":
@@ -269,7 +269,7 @@ def parse_allowed(text: str, vocab_size: int) -> AllowedPrompts:
             require(not ends[kind], f"allowed prompts: '{kind}' is given twice")
             ends[kind] = grams[0]
     return AllowedPrompts(
-        vocab_size=vocab_size,
+        vocab_size=known.size,
         first=ends["first"],
         last=ends["last"],
         banned=tuple(banned),

@@ -14,19 +14,22 @@ from posteer.core.spec import shown, whole_number
 from posteer.tokens.vocabularies import Vocabulary
 
 
-def parse_prompt(given: str | Sequence[int] | Any, vocab_size: int) -> Int[Tensor, "m"]:
+def parse_prompt(
+    given: str | Sequence[int] | Any, vocabulary: Vocabulary | int
+) -> Int[Tensor, "m"]:
     """`010101`, or comma-separated for vocabularies of more than ten symbols; or as tokens.
 
     >>> parse_prompt("0110", 2).tolist(), parse_prompt([1, 0], 2).tolist()
     ([0, 1, 1, 0], [1, 0])
     """
-    tokens = (
-        Vocabulary(vocab_size).parse(given)
-        if isinstance(given, str)
-        else _tokens(given, "prompt", vocab_size)
-    )
+    known = _known(vocabulary)
+    tokens = known.parse(given) if isinstance(given, str) else _tokens(given, "prompt", known.size)
     require(len(tokens) > 0, "the prompt is empty")
     return torch.tensor(tokens)
+
+
+def _known(vocabulary: Vocabulary | int) -> Vocabulary:
+    return Vocabulary(vocabulary) if isinstance(vocabulary, int) else vocabulary
 
 
 def _tokens(given: Any, what: str, vocab_size: int) -> tuple[int, ...]:
@@ -43,21 +46,24 @@ def _tokens(given: Any, what: str, vocab_size: int) -> tuple[int, ...]:
     return tokens
 
 
-def parse_context(given: str | Sequence[int] | Any, vocab_size: int) -> tuple[int, ...]:
+def parse_context(
+    given: str | Sequence[int] | Any, vocabulary: Vocabulary | int
+) -> tuple[int, ...]:
     """Observed tokens from text, or as they are; none, or None, is a context too.
 
     >>> parse_context("", 2), parse_context("01", 2), parse_context([1, 0], 2)
     ((), (0, 1), (1, 0))
     """
+    known = _known(vocabulary)
     if isinstance(given, str):
-        return Vocabulary(vocab_size).parse(given, "context") if given.strip() else ()
-    return () if given is None else _tokens(given, "context", vocab_size)
+        return known.parse(given, "context") if given.strip() else ()
+    return () if given is None else _tokens(given, "context", known.size)
 
 
-def show_prompt(tokens: Sequence[int], vocab_size: int) -> str:
+def show_prompt(tokens: Sequence[int], vocabulary: Vocabulary | int) -> str:
     """The inverse of `parse_prompt`.
 
     >>> show_prompt([0, 1, 1], 2)
     '011'
     """
-    return Vocabulary(vocab_size).show(tokens)
+    return _known(vocabulary).show(tokens)

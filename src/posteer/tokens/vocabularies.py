@@ -39,11 +39,21 @@ class Vocabulary:
         return ("" if self.in_a_row else separator).join(texts)
 
     def parse(self, text: str, what: str = "prompt", separator: str = ",") -> tuple[int, ...]:
-        """`010101`, or separated names; a text that is no row of tokens is refused."""
-        apart = separator in text or not self.in_a_row
+        """`010101`, or separated names; a text that is no row of tokens is refused. Tokens with
+        names are known by number too, unless a name is a digit."""
+        row = self._by_number() if self._all_digits(text, separator) else self
+        if row is not self:
+            return row.parse(text, what, separator)
+        apart = not self.in_a_row or (separator in text and separator not in self.names)
         symbols = [part.strip() for part in (text.split(separator) if apart else text.strip())]
         require(len(symbols) > 0, f"the {what} is empty")
         return tuple(self._token(symbol, what) for symbol in symbols)
+
+    def _by_number(self) -> Vocabulary:
+        return self if any(name.isdigit() for name in self.names) else Vocabulary(self.size)
+
+    def _all_digits(self, text: str, separator: str) -> bool:
+        return bool(self.names) and all(c.isdigit() or c in separator for c in text.strip())
 
     def _token(self, symbol: str, what: str) -> int:
         if self.names:
@@ -58,3 +68,23 @@ class Vocabulary:
             f"{what} has the symbol '{shown(symbol)}': expected symbols 0 to {self.size - 1}",
         )
         return int(symbol)
+
+
+def names_given(given: object, size: int, model: str) -> tuple[str, ...]:
+    """Names for all tokens of a model, as a text in which commas separate them, or as a list.
+
+    >>> names_given("H,T", 2, "coin"), names_given(["a", "b"], 2, "coin")
+    (('H', 'T'), ('a', 'b'))
+    """
+    listed = isinstance(given, list | tuple) and all(isinstance(one, str) for one in given)
+    require(listed or isinstance(given, str), f"alphabet {shown(given)}: expected such as H,T")
+    parts = given.split(",") if isinstance(given, str) else list(given)  # type: ignore[call-overload]
+    names = tuple(part.strip() for part in parts)
+    require(
+        len(names) == size, f"an alphabet of {len(names)} tokens: {model} has {size}, expected all"
+    )
+    require(
+        all(names) and len(set(names)) == size,
+        f"alphabet {shown(','.join(names))}: expected {size} different names",
+    )
+    return names

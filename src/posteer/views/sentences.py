@@ -18,6 +18,7 @@ from posteer.methods.answers import (
     Verification,
 )
 from posteer.methods.cautions import Caution, Doubt
+from posteer.models.shares import Share
 
 BECAUSE = {
     Because.BANK_GIVEN: "latents from the bank given",
@@ -52,6 +53,7 @@ DOUBTS = {
     Doubt.ALL_ROLLOUTS_ALIKE: "Monte Carlo: all rollouts alike",
     Doubt.BANK_MISMATCH_ALLOWED: "drawn from {bank}, from what it was before, or after another "
     "context: used all the same",
+    Doubt.SMALL_ALPHABET_SHARE: "little: the model would rather say something else",
 }
 
 
@@ -68,7 +70,13 @@ IN_SHORT = {
     Doubt.HIGH_PARETO_K: "Pareto k-hat above 0.7, do not trust the surrogate",
     Doubt.ALL_ROLLOUTS_ALIKE: "all Monte Carlo rollouts alike",
     Doubt.BANK_MISMATCH_ALLOWED: "the bank is of another model or context",
+    Doubt.SMALL_ALPHABET_SHARE: "the alphabet holds little of the model's law",
 }
+
+
+def share_text(share: Share) -> str:
+    """What the tokens hold that a language model is steered over."""
+    return f"{share.mean:.1%} of the model's law on average, {share.least:.1%} at least"
 
 
 def warned_text(kind: Doubt, runs: int, of: int) -> str:

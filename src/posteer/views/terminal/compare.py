@@ -39,7 +39,7 @@ def show_comparison(found: Comparison) -> None:
     console = Console()
     console.print(table)
     best = max(found.methods, key=lambda summary: summary.best.expected_utility).best
-    prompt = show_prompt(best.prompt, best.vocab_size)
+    prompt = show_prompt(best.prompt, best.vocabulary)
     console.print(Text(f"best prompt: {prompt} by {best.method}, {best.expected_utility:.6f}"))
     for summary in found.methods:
         for kind, runs in summary.warnings.items():

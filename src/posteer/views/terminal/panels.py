@@ -30,6 +30,7 @@ from posteer.core.progress import Progress as Report
 from posteer.methods.cautions import MOST_PARETO_K, Doubt, weighs
 from posteer.results import Elicitation, Judged, Judgement, Question
 from posteer.tokens.prompts import show_prompt
+from posteer.tokens.vocabularies import Vocabulary
 from posteer.training.loop import Progress as TrainingProgress
 from posteer.training.loop import Trainer
 from posteer.training.plan import TrainingPlan
@@ -39,6 +40,7 @@ from posteer.views.sentences import (
     doubt_text,
     estimator_text,
     proof_text,
+    share_text,
     verified_text,
 )
 
@@ -179,15 +181,20 @@ def _rows_of_prompt(
 ) -> Table:
     """A prompt, its utility, and how that stands among all prompts."""
     rows = rows_table()
+    if asked.text:
+        rows.add_row("text", Text(asked.text))
     if asked.context:
-        rows.add_row("context", show_prompt(asked.context, asked.vocab_size))
-    rows.add_row("prompt", _prompt_text(prompt, asked.vocab_size))
+        rows.add_row("context", show_prompt(asked.context, asked.vocabulary))
+    rows.add_row("prompt", _prompt_text(prompt, asked.vocabulary))
     rows.add_row("expected utility", _utility_text(judged))
     which = "all prompts" if allowed is None else "allowed prompts"
     rows.add_row("optimum", _optimum_text(judged, which))
     if judged.best_prompt not in (None, prompt) and judged.rank != 1:
-        rows.add_row("best prompt", show_prompt(judged.best_prompt, asked.vocab_size))
+        rows.add_row("best prompt", show_prompt(judged.best_prompt, asked.vocabulary))
     rows.add_row("rank", _rank_text(judged.rank, judged.n_prompts))
+    if judged.alphabet_share is not None:
+        small = _red(judged, Doubt.SMALL_ALPHABET_SHARE)
+        rows.add_row("alphabet holds", share_text(judged.alphabet_share) + small)
     if allowed is not None:
         rows.add_row("allowed", Text(allowed))
     return rows
@@ -201,8 +208,8 @@ def rows_table() -> Table:
     return rows
 
 
-def _prompt_text(prompt: list[int], vocab_size: int) -> Text:
-    return Text(show_prompt(prompt, vocab_size), style="bold green")
+def _prompt_text(prompt: list[int], known: Vocabulary) -> Text:
+    return Text(show_prompt(prompt, known), style="bold green")
 
 
 def _utility_text(result: Judged) -> str:

@@ -1,0 +1,1 @@
+"""Other people's networks as models: what they read, over which tokens, after which text."""

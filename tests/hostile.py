@@ -217,15 +217,17 @@ COMMANDS = {
     ("sweep", "status"): {"--out": files("junk", "model")},
     ("sweep", "retry"): {"--out": files("junk", "model"), "--batch": whole("2")},
     ("tables",): {"": files("junk", "model"), "--out": files("tables")},
+    ("report",): {"": files("junk", "model"), "--out": files("page.html"), "--length": whole("6")},
 }  # fmt: skip
 FLAGS = {"elicit": ["--json", "--allow-mismatch"], "compare": ["--json"], "evaluate": ["--json"],
          "sample": ["--json", "--keep-tokens", "--check"], "train": ["--json"], "models": [],
-         "sweep": ["--json", "--extend"], "tables": ["--figures", "--json"]}  # fmt: skip
+         "sweep": ["--json", "--extend"], "tables": ["--figures", "--json"],
+         "report": ["--json"]}  # fmt: skip
 NEEDED = {"elicit": ["--method", "--length"],
           "compare": ["--model", "--methods", "--seeds", "--length"],
           "evaluate": ["--prompt"], "sample": ["--out", "--model", "--rollouts", "--length"],
           "train": ["--out", "--preset", "--steps", "--batch", "--length", "--warmup"],
-          "tables": [""], "sweep": ["--out", "--config"]}  # fmt: skip
+          "tables": [""], "report": [""], "sweep": ["--out", "--config"]}  # fmt: skip
 """Options that a quick line cannot do without."""
 
 

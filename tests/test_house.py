@@ -53,11 +53,12 @@ ORDER = {
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
     "claims tables",
-    "views": "sentences machine figures terminal paper",
+    "views": "sentences machine figures terminal paper pages",
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show",
     "views.paper": "figures reasons report",
-    "cli": "options sweep __main__",
+    "views.pages": "bundle columns curves latents facts report",
+    "cli": "options sweep pages __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

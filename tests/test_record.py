@@ -87,6 +87,7 @@ SCHEMA = {
         None,
     ),
     "choice": ({"method": str, "reasons": list}, None),
+    "prompt_kernel": (list, None),
     "drawn": ({"rollouts": int, "rollout_length": int, "settings": (str, None)}, None),
     "cost": {
         "forward_tokens": int,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from posteer import __version__
-from posteer.cli import sweep
+from posteer.cli import pages, sweep
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -303,6 +303,7 @@ def models(*, as_json: AsJson = False) -> None:
 
 app.command(sweep.app)
 app.command(sweep.tables)
+app.command(pages.report)
 
 
 def refuse(message: str) -> NoReturn:

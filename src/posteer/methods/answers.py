@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from posteer.core.shapes import Int
+from posteer.core.shapes import Float, Int
 from posteer.models.meter import QueryCount
 
 EXACT = "exact"
@@ -173,6 +173,8 @@ class Answer:
     `plain_surrogate` is what plain weights make of the hard prompt, where they can be trusted:
     nothing but the latents is assumed in it.
     `candidates` holds the best prompts a method knows, itself first, for trying on the model.
+    `prompt_kernel` is what an ascent ended at, where that is a small table: the law of each token
+    of a prompt after each context.
     """
 
     prompt: Int[Tensor, "m"]
@@ -194,6 +196,7 @@ class Answer:
     estimator: EstimatorChoice | None = None
     verified: Verification | None = None
     choice: Choice | None = None
+    prompt_kernel: Float[Tensor, "C V"] | None = None
     candidates: Int[Tensor, "K m"] | None = field(default=None, repr=False)
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)

@@ -121,6 +121,7 @@ def row_of(record: Record) -> Row:
     """A record without its history, flat; what a failed run does not have is None."""
     result = record["result"] or {}
     prompt, best, row = result.get("prompt"), result.get("best_prompt"), flat(result)
+    kernel = result.get("prompt_kernel")
     return {
         "run": name_of(record["configuration"]),
         "status": record["status"],
@@ -129,6 +130,7 @@ def row_of(record: Record) -> Row:
         "prompt": None if prompt is None else _text(prompt),
         **{figure: row.get(figure) for figure in FIGURES},
         "best_prompt": None if best is None else _text(best),
+        "prompt_kernel": None if kernel is None else dump(kernel),
         **{name: row.get(f"cost_{name}") for name in COSTS},
         "seconds": sum(record["seconds"].values()),
         **{key: record["provenance"].get(key) for key in ORIGINS},

@@ -24,6 +24,9 @@ from posteer.methods.ppt.estimator import Estimate, Runs
 from posteer.methods.ppt.updates import update_rule
 from posteer.tokens.contexts import ContextSpace
 
+MOST_KEPT = 64
+"""Entries of a prompt kernel that a record has room for."""
+
 SMALL_SPREAD = 1e-2
 """Of a utility over latents and contexts; each of the paper's spreads over more."""
 
@@ -63,6 +66,13 @@ class Ascent:
     @property
     def steps(self) -> int:
         return len(self.surrogate_history)
+
+    @property
+    def kept_kernel(self) -> Float[Tensor, "C V"] | None:
+        """The prompt kernel, where a record has room for it and its entries are numbers."""
+        table = self.prompt.transitions[0].cpu()
+        kept = table.numel() <= MOST_KEPT and bool(table.isfinite().all())
+        return table if kept else None
 
 
 def initial_prompts(

@@ -116,6 +116,7 @@ class PosteriorPrefixTuning:
             pareto_k=None if exact else solution.pareto_k,
             steps=ascent.steps,
             stop_reason=ascent.stop_reason,
+            prompt_kernel=ascent.kept_kernel,
             history=[Step(value, 0, 0, 0, seconds) for value, seconds in steps],
             surrogate_history=ascent.surrogate_history,
             ess_history=[] if exact else ascent.ess_history,

@@ -149,6 +149,7 @@ def _solve(
         pareto_k=None if exact else pareto_k(ascent.log_tilt),
         steps=ascent.steps,
         stop_reason=ascent.stop_reason,
+        prompt_kernel=ascent.kept_kernel,
         history=[Step(value, 0, 0, 0, seconds) for value, seconds in steps],
         surrogate_history=ascent.surrogate_history,
         ess_history=[] if exact else ascent.ess_history,

@@ -1,0 +1,81 @@
+"""What a sweep was and what it says of the paper: sessions, claims, agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from posteer.core.errors import InputError
+from posteer.paper.agreement import counts, outside
+from posteer.paper.cells import Cells
+from posteer.paper.claims import Verdict, verdicts
+from posteer.paper.layouts import heading
+from posteer.paper.published import RUNTIME_SECONDS
+from posteer.sweeps.results import Row
+
+NAMES = {"J": "J", "rank": "rank", "ess": "ESS"}
+
+
+def paper_facts(rows: Sequence[Row]) -> dict[str, Any]:
+    """Claims and agreement, where these runs are of the paper's cells; else why not."""
+    try:
+        cells = Cells(rows)
+    except InputError as error:
+        return {"why": f"Runs are not held against the paper: {error}."}
+    if not counts(cells, "J"):
+        return {"why": None}
+    odd = outside(cells, None, {})
+    return {
+        "claims": [_claim(one) for one in verdicts(cells, None, odd)],
+        "agreement": [
+            {
+                **{"statistic": name, "model": model, "length": length, "method": heading(method)},
+                **{"agree": near, "within_errors": strict, "of": total},
+            }
+            for statistic, name in NAMES.items()
+            for (model, length, method), (near, strict, total) in counts(cells, statistic).items()
+        ],
+        "outside": [
+            {
+                **{"model": one.pair.key[0], "target": one.pair.key[1], "length": one.pair.key[2]},
+                **{"method": heading(one.pair.key[3]), "published": one.pair.theirs.value},
+                **{"ours": one.pair.ours.value, "errors": one.in_errors, "reason": one.reason},
+            }
+            for one in odd
+        ],
+        "published_seconds": RUNTIME_SECONDS,
+    }
+
+
+def _claim(one: Verdict) -> dict[str, Any]:
+    return {
+        "name": one.claim.name,
+        "statement": one.claim.statement,
+        "table": one.claim.table,
+        "published": one.published,
+        "published_holds": one.published_holds,
+        "ours": one.ours,
+        "holds": one.verdict.startswith("holds"),
+        "explained": one.verdict.startswith("differs because"),
+        "verdict": one.verdict,
+    }
+
+
+def session_facts(sessions: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """What the processes of a sweep did, together."""
+    if not sessions:
+        return None
+    phases: dict[str, float] = {}
+    for one in sessions:
+        for name, seconds in one["phases"].items():
+            if isinstance(seconds, int | float):
+                phases[str(name)] = phases.get(str(name), 0.0) + seconds
+    return {
+        "processes": len(sessions),
+        "runs": sum(one["runs"] for one in sessions),
+        "process_seconds": sum(one["wall_seconds"] for one in sessions),
+        "began": min(one["began"] for one in sessions),
+        "ended": max(one["ended"] for one in sessions),
+        "devices": sorted({str(one.get("device")) for one in sessions}),
+        "phases": {name: round(seconds, 3) for name, seconds in sorted(phases.items())},
+    }

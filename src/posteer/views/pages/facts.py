@@ -8,12 +8,14 @@ from typing import Any
 from posteer.core.errors import InputError
 from posteer.paper.agreement import counts, outside
 from posteer.paper.cells import Cells
-from posteer.paper.claims import Verdict, verdicts
+from posteer.paper.claims import Standing, Verdict, verdicts
 from posteer.paper.layouts import heading
 from posteer.paper.published import RUNTIME_SECONDS
 from posteer.sweeps.results import Row
+from posteer.views.paper.reasons import SHOWN, said_of
 
 NAMES = {"J": "J", "rank": "rank", "ess": "ESS"}
+NOT_EXPLAINED = (Standing.NEITHER, Standing.UNDECIDED, Standing.FAILS)
 
 
 def paper_facts(rows: Sequence[Row]) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def paper_facts(rows: Sequence[Row]) -> dict[str, Any]:
             {
                 **{"model": one.pair.key[0], "target": one.pair.key[1], "length": one.pair.key[2]},
                 **{"method": heading(one.pair.key[3]), "published": one.pair.theirs.value},
-                **{"ours": one.pair.ours.value, "errors": one.in_errors, "reason": one.reason},
+                **{"ours": one.pair.ours.value, "errors": one.in_errors, "reason": SHOWN[one.why]},
             }
             for one in odd
         ],
@@ -55,9 +57,9 @@ def _claim(one: Verdict) -> dict[str, Any]:
         "published": one.published,
         "published_holds": one.published_holds,
         "ours": one.ours,
-        "holds": one.verdict.startswith("holds"),
-        "explained": one.verdict.startswith("differs because"),
-        "verdict": one.verdict,
+        "holds": one.standing in (Standing.HOLDS, Standing.BETTER),
+        "explained": one.standing not in NOT_EXPLAINED,
+        "verdict": said_of(one),
     }
 
 

@@ -3,6 +3,7 @@ family costs.
 
     python studies/trained_filters.py [--models mess3-mixture ginc] [--lengths 6 20 50] [--times 10]
     python studies/trained_filters.py --wrong [--models mess3-mixture]
+    python studies/trained_filters.py --diversity [--sequences 512]
 
 `auto --verify 8` on the shipped bank, then gcg, coordinate ascent and a beam, each with `--times`
 as many model tokens: those of `auto`'s run, and its share of the bank, whose tokens are spread over
@@ -11,21 +12,30 @@ Bayes, in nats a token (its manifest has it).
 
 `--wrong`: the same model steered by banks that take its latents for something else, its own
 estimate beside what the model makes of the prompt; nothing is verified.
+
+`--diversity`: the loss of the models of chains, in nats a token, on fresh sequences of the chains
+they were trained on and on sequences of chains that they never met, beside exact Bayes that knows
+the former and exact Bayes that knows only how chains are drawn. A model that has memorised its
+chains is near the first, one that has not is near the second on both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from running import Options, positive, run
 from tables import heading
 
 from posteer import elicit, load, sample
 from posteer.banks.shipped import shipped_bank
+from posteer.families.registry import open_process
 from posteer.models.shipped import shipped_models
 from posteer.models.transformer.checkpoint import read_manifest
 from posteer.models.transformer.model import TransformerModel
 from posteer.results import Elicitation
+from posteer.training.data import HeldOut, exact_log_loss
+from posteer.training.plan import PRESETS
 
 MODELS = ("mess3-mixture", "chains-16", "chains-1024", "ginc")
 UTILITIES = ("dyck", "frequency(0.6)", "frequency(0.0)")
@@ -33,6 +43,7 @@ LENGTHS = (6, 20, 50)
 RIVALS = ("gcg", "coordinate(restarts=1000)", "beam")
 BELIEFS = ("atoms", "hmm(states=3)", "markov(order=0)", "markov(order=1)", "markov(order=2)")
 ROLLOUTS = 1000
+CHAINS, ALL_CHAINS = ("chains-16", "chains-1024"), "markov(vocab=10,order=1,concentration=0.2)"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,8 +54,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--times", type=positive, default=10)
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--rollouts", type=positive, default=ROLLOUTS)
+    parser.add_argument("--diversity", action="store_true")
+    parser.add_argument("--sequences", type=positive, default=512)
     given = parser.parse_args(arguments)
     tasks = [(length, utility) for length in given.lengths for utility in given.utilities]
+    if given.diversity:
+        first = heading("| model | sequences | loss | of its chains | of all chains |")
+        print(*first, *losses_of_chains(given.sequences), sep="\n")
+        return
     if given.wrong:
         print(*heading("| model | family | m | utility | surrogate | se | J |"), sep="\n")
         for name in given.models:
@@ -102,6 +119,20 @@ def wrong_families(
                 f"| {model.name} | {belief} | {length} | {utility} | {answer.surrogate:.4f} | "
                 f"{answer.surrogate_standard_error:.4f} | {found.expected_utility:.4f} |"
             )
+
+
+def losses_of_chains(n: int) -> Iterator[str]:
+    """What the models of chains lose on known and on new ones, beside both kinds of exact Bayes."""
+    for name in CHAINS:
+        model = load(name, "cpu")
+        own, every = open_process(PRESETS[name].process), open_process(ALL_CHAINS)
+        for what, source in (("of its chains", own), ("of others", every)):
+            held = HeldOut(source, n, PRESETS[name].length, 1, torch.device("cpu"))
+            found = [
+                held.losses(model.network),
+                *(exact_log_loss(prior, held.tokens) for prior in (own, every)),
+            ]
+            yield f"| {name} | {what} | {' | '.join(f'{float(x.mean()):.4f}' for x in found)} |"
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ BAD = {
     "results_page": ["nowhere.parquet"],
     "shipped_banks": ["banks", "--models", "nothing"],
     "tilts": ["--out", "tilts.txt"],
+    "trained_filters": ["--models", "nothing"],
     "unvisited": ["--banks", "0"],
     "validation": ["--out", "nowhere/pmc.svg"],
 }

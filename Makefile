@@ -12,7 +12,7 @@ demo: $(READY)
 	@$(BIN)/posteer elicit --model urn --utility dyck --length 50 --verify 8
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not long"
 
 # What CI runs: statistics and kills as well, for a quarter of an hour with the set-up.
 test-ci: $(READY)

@@ -20,6 +20,7 @@ from posteer.core.sealing import check_listed, read_sums, write_sums
 
 DOCS = Path(__file__).parent.parent / "docs"
 SLOW = pytest.mark.slow
+LONG = (pytest.mark.slow, pytest.mark.long)
 KILLS = dict(zip((victim.name for victim in kills.VICTIMS), (60, 30, 60, 50), strict=True))
 
 
@@ -28,13 +29,14 @@ def clean(tally):
     assert tally.tries > 0 and tally.clean
 
 
-@SLOW
+@pytest.mark.parametrize("share", [pytest.param(6, marks=SLOW), pytest.param(1, marks=LONG)])
 @pytest.mark.parametrize("victim", kills.VICTIMS, ids=lambda victim: victim.name)
-def test_kills_lose_nothing_and_end_alike(victim, tmp_path):
-    """Each by SIGKILL, before a change of the folder; 200 in all."""
-    tally = kills.kill_often(victim, KILLS[victim.name], tmp_path)
+def test_kills_lose_nothing_and_end_alike(victim, share, tmp_path):
+    """Each by SIGKILL, before a change of the folder; 200 in all, or a sixth of them."""
+    n = KILLS[victim.name] // share
+    tally = kills.kill_often(victim, n, tmp_path)
     clean(tally)
-    assert tally.tries == KILLS[victim.name] and sum(KILLS.values()) == 200
+    assert tally.tries == n and sum(KILLS.values()) == 200
 
 
 def test_a_few_kills(tmp_path):
@@ -42,12 +44,17 @@ def test_a_few_kills(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "n"), [(flips.of_sweeps_and_draws, 4), pytest.param(flips.make, 55, marks=SLOW)]
+    ("make", "n"),
+    [
+        (flips.of_sweeps_and_draws, 4),
+        pytest.param(flips.make, 15, marks=SLOW),
+        pytest.param(flips.make, 55, marks=LONG),
+    ],
 )
 def test_every_bit_counts(make, n, tmp_path):
-    """Refused by name, mended or harmless; over 1,000 of them where it is slow."""
+    """Refused by name, mended or harmless; over 1,000 of them in the long run."""
     kinds = make(tmp_path)
-    assert n == 4 or len(kinds) * n > 1000
+    assert n < 55 or len(kinds) * n > 1000
     for kind in kinds:
         tally = flips.flip_often(kind, n, seed=n)
         clean(tally)

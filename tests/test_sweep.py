@@ -293,7 +293,7 @@ class Child:
         self.process.join()
 
 
-@pytest.mark.parametrize(("kills", "seeds"), [(6, 1), pytest.param(50, 9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "seeds"), [(6, 1), pytest.param(50, 9, marks=pytest.mark.long)])
 def test_kills_lose_nothing_and_repeat_nothing(tmp_path, kills, seeds):
     """A third of them half-way through a commit, the others up to 50 ms after some runs are in the
     store. A life is of two batches at most, of one and a third on average: of the eight a seed

@@ -6,9 +6,9 @@ family costs.
     python studies/trained_filters.py --diversity [--sequences 512]
 
 `auto --verify 8` on the shipped bank, then gcg, coordinate ascent and a beam, each with `--times`
-as many model tokens: those of `auto`'s run, and its share of the bank, whose tokens are spread over
-the runs of the table that it serves. J is exact on the model. `risk` is what a model loses on exact
-Bayes, in nats a token (its manifest has it).
+as many model tokens as its run took; and again with its share of the bank added, whose tokens are
+spread over the runs of the table that it serves. J is exact on the model. `risk` is what a model
+loses on exact Bayes, in nats a token (its manifest has it).
 
 `--wrong`: the same model steered by banks that take its latents for something else, its own
 estimate beside what the model makes of the prompt; nothing is verified.
@@ -21,7 +21,9 @@ chains is near the first, one that has not is near the second on both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from running import Options, positive, run
@@ -43,6 +45,7 @@ LENGTHS = (6, 20, 50)
 RIVALS = ("gcg", "coordinate(restarts=1000)", "beam")
 BELIEFS = ("atoms", "hmm(states=3)", "markov(order=0)", "markov(order=1)", "markov(order=2)")
 ROLLOUTS = 1000
+LEVEL = 1e-6
 CHAINS, ALL_CHAINS = ("chains-16", "chains-1024"), "markov(vocab=10,order=1,concentration=0.2)"
 
 
@@ -69,41 +72,69 @@ def main(arguments: list[str] | None = None) -> None:
                 print(row, flush=True)
         return
     columns = ["model", "risk", "m", "utility", "auto", "tokens", *RIVALS, "tokens each"]
+    columns += ["best of them with the bank's share", "tokens each"]
     print(*heading(f"| {' | '.join(columns)} |"), sep="\n")
-    ahead = level = rows = 0
+    ahead: Counter[str] = Counter()
     for name in given.models:
         risk = read_manifest(shipped_models()[name])["excess_risk"]["overall"]
-        for length, utility, found, rivals, budget in contests(load(name), tasks, given.times):
-            best = max(rival.expected_utility for rival in rivals)
-            ahead += found.expected_utility > best + 1e-6
-            level += abs(found.expected_utility - best) <= 1e-6
-            rows += 1
-            values = " | ".join(f"{rival.expected_utility:.5f}" for rival in rivals)
-            print(
-                f"| {name} | {risk:.1e} | {length} | {utility} | {found.expected_utility:.5f} | "
-                f"{found.queries.total:,} | {values} | {budget:,} |",
-                flush=True,
-            )
-    print(f"\nauto ahead in {ahead} of {rows}, level in {level}")
+        for one in contests(load(name), tasks, given.times):
+            print(f"| {name} | {risk:.1e} | {one.row()} |", flush=True)
+            ahead.update({"rows": 1, one.standing(one.rivals): 1})
+            ahead[f"with the bank's share: {one.standing(one.richer)}"] += 1
+    print("\n" + ", ".join(f"{what} {n}" for what, n in sorted(ahead.items())))
 
 
-Contest = tuple[int, str, Elicitation, list[Elicitation], int]
+@dataclass(frozen=True)
+class Contest:
+    """A task by `auto`, by rivals on so many times the tokens of its run, and by the same on so
+    many times those and its share of the bank."""
+
+    length: int
+    utility: str
+    found: Elicitation
+    rivals: list[Elicitation]
+    richer: list[Elicitation]
+    budgets: tuple[int, int]
+
+    def standing(self, rivals: list[Elicitation]) -> str:
+        """Whether `auto` is ahead of the best of them."""
+        ahead = self.found.expected_utility - max(one.expected_utility for one in rivals)
+        return "level" if abs(ahead) <= LEVEL else "ahead" if ahead > 0 else "behind"
+
+    def row(self) -> str:
+        """Cells of a table."""
+        best = max(self.richer, key=lambda one: one.expected_utility)
+        cells = [
+            str(self.length),
+            self.utility,
+            f"{self.found.expected_utility:.5f}",
+            f"{self.found.queries.total:,}",
+            *(f"{one.expected_utility:.5f}" for one in self.rivals),
+            f"{self.budgets[0]:,}",
+            f"{best.method.partition('(')[0]} {best.expected_utility:.5f}",
+            f"{self.budgets[1]:,}",
+        ]
+        return " | ".join(cells)
 
 
 def contests(
     model: TransformerModel, tasks: list[tuple[int, str]], times: int
 ) -> Iterator[Contest]:
-    """Each task by `auto`, then by its rivals on so many times its tokens."""
+    """Each task by `auto`, then by its rivals."""
     bank = shipped_bank(model.fingerprint)
     assert bank is not None, f"no bank is shipped for {model.name}"
     for length, utility in tasks:
         found = elicit(model, utility, length=length, verify=8)
-        budget = times * (found.queries.total + bank.tokens // len(tasks))
-        rivals = [
-            elicit(model, utility, length=length, method=rival, max_model_tokens=budget)
-            for rival in RIVALS
+        own = times * found.queries.total
+        budgets = own, own + times * bank.tokens // len(tasks)
+        by_budget = [
+            [
+                elicit(model, utility, length=length, method=rival, max_model_tokens=budget)
+                for rival in RIVALS
+            ]
+            for budget in budgets
         ]
-        yield length, utility, found, rivals, budget
+        yield Contest(length, utility, found, *by_budget, budgets)
 
 
 def wrong_families(

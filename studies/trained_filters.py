@@ -127,14 +127,14 @@ def contests(
         found = elicit(model, utility, length=length, verify=8)
         own = times * found.queries.total
         budgets = own, own + times * bank.tokens // len(tasks)
-        by_budget = [
+        rivals, richer = [
             [
                 elicit(model, utility, length=length, method=rival, max_model_tokens=budget)
                 for rival in RIVALS
             ]
             for budget in budgets
         ]
-        yield Contest(length, utility, found, *by_budget, budgets)
+        yield Contest(length, utility, found, rivals, richer, budgets)
 
 
 def wrong_families(

@@ -44,8 +44,8 @@ class Starts:
         for model, known in record.items():
             for target, facts in known["targets"].items():
                 for statistic, column in (("J", "expected_utility"), ("rank", "rank")):
-                    of_prompts = facts[column]
-                    found[model, target, statistic] = [of_prompts[end] for end in facts["ends"]]
+                    reached = [float(facts[column][end]) for end in facts["ends"]]
+                    found[model, target, statistic] = reached
         return cls(found)
 
     def column(self, read: Read) -> Sequence[float] | None:

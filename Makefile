@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-ci test-all lint check format bench scaling results reliability clean
+.PHONY: demo test test-ci test-all lint check format bench scaling results urn reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -48,6 +48,14 @@ scaling: $(READY)
 # docs/RESULTS.md and its figures, from the committed runs of the paper's sweep.
 results: $(READY)
 	$(BIN)/python studies/results_page.py docs/records/paper.parquet
+
+# The paper's urn, all of its 100,000 steps, and two of 16,000 from other seeds. Needs a GPU; goes on where it was.
+OUT := runs
+MINUTES := inf
+urn: $(READY)
+	$(BIN)/posteer train --preset urn --out $(OUT)/urn-100k --device cuda --max-minutes $(MINUTES)
+	$(BIN)/posteer train --preset urn --steps 16000 --seed 1 --out $(OUT)/urn-16k-1 --device cuda --max-minutes $(MINUTES)
+	$(BIN)/posteer train --preset urn --steps 16000 --seed 2 --out $(OUT)/urn-16k-2 --device cuda --max-minutes $(MINUTES)
 
 # docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
 reliability: $(READY)

@@ -161,6 +161,9 @@ def _pictures(folder: str) -> list[str]:
         "Bayes.",
         "ascents": "Ascents with their effective sample size, one line a seed.",
         "costs": "Model tokens against utility; a bank's cost is shared by 51 utilities.",
+        "pmc-schematic": "Predictive Monte Carlo on four rollouts of the trained urn, by "
+        "`python studies/validation.py --schematic FILE`: counts of transitions are a latent; "
+        "where a rollout never saw a token, its row is another rollout's.",
         "pmc": "Priors implied by the models, by `python studies/validation.py` "
         "(filled: prior, dotted: rollouts of the exact predictive, dashed: of the transformer).",
     }

@@ -153,7 +153,7 @@ def roughly_level(model: str, targets: list[str], m: int, one: str, other: str) 
     def check(read: Reader) -> tuple[bool, str]:
         first = fmean(read(model, t, m, one, "J") for t in targets)
         second = fmean(read(model, t, m, other, "J") for t in targets)
-        share = abs(first - second) / max(abs(first), abs(second))
+        share = abs(first - second) / (max(abs(first), abs(second)) or 1.0)
         figure = f"{one} {first:.3f}, {other} {second:.3f}: {share:.0%} apart"
         return share <= ROUGHLY, figure
 

@@ -44,8 +44,8 @@ class Starts:
         for model, known in record.items():
             for target, facts in known["targets"].items():
                 for statistic, column in (("J", "expected_utility"), ("rank", "rank")):
-                    of_prompts = facts[column]
-                    found[model, target, statistic] = [of_prompts[end] for end in facts["ends"]]
+                    reached = [float(facts[column][end]) for end in facts["ends"]]
+                    found[model, target, statistic] = reached
         return cls(found)
 
     def column(self, read: Read) -> Sequence[float] | None:
@@ -110,10 +110,11 @@ def _standardised(
 ) -> tuple[Numbers, Numbers]:
     """Differences in standard errors under the hypothesis, drawn, and those that are seen."""
     rows = len(law)
-    centre, spread = law.mean(0), law.std(0, ddof=0 if enumerated else 1)
+    known = enumerated or rows == 1  # of a single run there is no spread
+    centre, spread = law.mean(0), law.std(0, ddof=0 if known else 1)
     means = 1 if enumerated else 2  # ours is a mean of runs as well
     scale = np.sqrt(means * spread**2 / RUNS + rounding**2 / 12)
-    widen = 1.0 if enumerated else math.sqrt(rows / (rows - 1))  # seeds drawn spread too little
+    widen = 1.0 if known else math.sqrt(rows / (rows - 1))  # seeds drawn spread too little
     drawn = law[stream.integers(rows, size=(DRAWS, RUNS))].mean(1)
     ours = centre if enumerated else law[stream.integers(rows, size=(DRAWS, rows))].mean(1)
     drawn = (drawn - ours) * widen

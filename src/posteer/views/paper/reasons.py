@@ -33,17 +33,14 @@ SHOWN = {
     ),
     Why.UNEXPLAINED: "Nothing that was tried explains these.",
 }
+_BEST = "--utility '{utility}' --length {length} --method exhaustive"
 TESTS = {
-    Why.NO_PROMPT: "posteer elicit --model exact:{model} --utility '{utility}' --length {length}",
-    Why.NO_PROMPT_HERE: (
-        "posteer elicit --model {model} --utility '{utility}' --length {length} --method exhaustive"
-    ),
-    Why.JUDGED: (
-        "posteer elicit --model {model} --utility '{utility}' --length {length} --method exhaustive"
-    ),
+    Why.NO_PROMPT: f"posteer elicit --model exact:{{model}} {_BEST}",
+    Why.NO_PROMPT_HERE: f"posteer elicit --model {{model}} {_BEST}",
+    Why.JUDGED: f"posteer elicit --model {{model}} {_BEST}",
     Why.MODELS: "posteer tables docs/records/gcg-urn-1.parquet",
     Why.SNAPPING: (
-        "posteer elicit --model {model} --utility '{utility}' --length {length} --method {method}"
+        "posteer elicit --model {model} --utility {utility} --length {length} --method {method}"
     ),
 }
 """What to type to see it; of a cell that no reason was found for, nothing."""

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-ci test-all lint check format bench scaling results reliability clean
+.PHONY: demo test test-ci test-all browser lint check format bench scaling results pictures reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -21,6 +21,13 @@ test-ci: $(READY)
 # Everything.
 test-all: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Chromium and its driver for tests of pages, which skip without: what Selenium needs, and from the system's packages
+# where this is root's machine. Half a minute, once.
+browser: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt selenium axe-core-python
+	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && apt-get install --yes -qq chromium chromium-driver >/dev/null; } \
+		|| echo "no chromium and chromium-driver here: tests of pages will skip"
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -48,6 +55,10 @@ scaling: $(READY)
 # docs/RESULTS.md and its figures, from the committed runs of the paper's sweep.
 results: $(READY)
 	$(BIN)/python studies/results_page.py docs/records/paper.parquet
+
+# Pictures of the report's page, and how fast it is.
+pictures: browser
+	$(BIN)/python studies/report_pages.py --out docs/figures
 
 # docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
 reliability: $(READY)

@@ -8,7 +8,7 @@ import { MARKS } from "./heatmap.js";
 
 export function stateNode(state) {
   const own = MARKS[state];
-  return own ? el("span", {}, el("span", { class: "sign", "aria-hidden": true }, own.sign), ` ${own.name}`) : state;
+  return own ? el("span", {}, el("span", { class: "sign", "aria-hidden": "true" }, own.sign), ` ${own.name}`) : state;
 }
 
 export function runsTable(sweep, runs, alone = false) {

@@ -4,7 +4,7 @@
 
 Needs Chromium and Selenium (`make browser`). Loading is from the start of the navigation until the
 first view is drawn, filtering from the change, the first on a page, until the browser has painted
-what is left. CPU is what the page's own thread takes of that: the rest is other work of the machine.
+what is left. CPU is what the page's own thread takes of that; the rest is the machine's other work.
 """
 
 from __future__ import annotations

@@ -48,6 +48,6 @@ export function runsView(sweep, query, change) {
     "div", {},
     el("h1", { tabindex: -1 }, plural(runs.length, "run")),
     el("div", { class: "bar" }, el("p", { class: "note" }, `of ${count(sweep.size)}; a run opens what it found.`), tools("runs", () => table)),
-    runs.length ? dataTable(table, { caption: "runs", most: 100, state, onsort }) : el("p", { class: "empty" }, "No run is left by these filters."),
+    runs.length ? dataTable(table, { caption: "runs", most: 60, state, onsort }) : el("p", { class: "empty" }, "No run is left by these filters."),
   );
 }

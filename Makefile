@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-ci test-all lint check format bench scaling results urn reliability clean
+.PHONY: demo test test-ci test-all browser lint check format bench scaling results urn pictures reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -21,6 +21,13 @@ test-ci: $(READY)
 # Everything.
 test-all: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# Chromium and its driver for tests of pages, which skip without: what Selenium needs, and from the system's packages
+# where this is root's machine. Half a minute, once.
+browser: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt selenium axe-core-python
+	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && apt-get install --yes -qq chromium chromium-driver >/dev/null; } \
+		|| echo "no chromium and chromium-driver here: tests of pages will skip"
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -56,6 +63,10 @@ urn: $(READY)
 	$(BIN)/posteer train --preset urn --out $(OUT)/urn-100k --device cuda --max-minutes $(MINUTES)
 	$(BIN)/posteer train --preset urn --steps 16000 --seed 1 --out $(OUT)/urn-16k-1 --device cuda --max-minutes $(MINUTES)
 	$(BIN)/posteer train --preset urn --steps 16000 --seed 2 --out $(OUT)/urn-16k-2 --device cuda --max-minutes $(MINUTES)
+
+# Pictures of the report's page, and how fast it is.
+pictures: browser
+	$(BIN)/python studies/report_pages.py --out docs/figures
 
 # docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
 reliability: $(READY)

@@ -17,7 +17,7 @@ from posteer.core.errors import InputError
 from posteer.models import open_model
 from posteer.paper.published import published
 from posteer.sweeps.execution import run_sweep
-from posteer.sweeps.results import read_histories, read_sweep
+from posteer.sweeps.results import consolidate, read_histories, read_sweep
 from posteer.views.pages import bundle, report
 from posteer.views.pages.columns import columns_of, is_untrusted, kernel_of, published_of
 from posteer.views.pages.curves import LEVELS, curves_of, grid_of, levels_of
@@ -54,6 +54,7 @@ class Parts(HTMLParser):
 def folder(tmp_path_factory):
     where = tmp_path_factory.mktemp("report") / "runs"
     run_sweep(small(lengths=[4]), where, device="cpu")
+    consolidate(where)
     return where
 
 
@@ -222,9 +223,19 @@ def test_latents_of_a_trained_model_are_the_first_of_its_bank(paper):
 def test_no_file_is_opened_because_a_record_names_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "atoms").write_text('{"kernels": [[[0.5, 0.5]]], "weights": [1.0]}')
     names = ["./mine.py:model", "mine.py:model", "exact:./mine.py:x", "some/folder"]
+    names += ["exact:mixture(atoms)", "exact:mixture(../atoms.json)", "exact:hmm(atoms)"]
     found = latents_of([{"model": name, "bank": None} for name in names], None)
-    assert all("why" in one for one in found.values()) and not (tmp_path / "ran").exists()
+    assert {one["why"].split(" of this")[0] for one in found.values()} == {"No bank"}
+    assert not (tmp_path / "ran").exists()
+
+
+def test_latents_without_a_picture_say_so():
+    names = ["exact:markov(vocab=3,order=1)", "exact:markov(vocab=4,order=9)", "exact:mess3"]
+    small, large, hidden = latents_of([{"model": n, "bank": None} for n in names], None).values()
+    assert (small["vocab"], small["order"], small["shown"]) == (3, 1, 1000)
+    assert "262144 by 4: too large" in large["why"] and "expected Markov" in hidden["why"]
 
 
 def test_which_runs_are_not_trusted_and_which_kernels_are_tables():
@@ -245,6 +256,8 @@ def test_too_many_runs_are_one_line_and_a_part_of_them_is_a_page(folder, tmp_pat
     made = write_report(folder, out, {"model": ["exact:urn"], "utility": ["dyck"]})
     assert made["runs"] == 6
     assert "Only model exact:urn; utility dyck." in data_of(Parts(out.read_text()))["notes"]
+    with pytest.raises(InputError, match="24 runs, and a page has room for 20"):
+        write_report(folder / "results.parquet", out)
     with pytest.raises(InputError, match="no run is of length 99"):
         write_report(folder, out, {"length": ["99"]})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 STUDIES = Path(__file__).parent.parent / "studies"
-SHARED = {"awkward", "places", "results_parts", "running", "tables", "tilts_figure"}
+SHARED = {"awkward", "browsers", "places", "results_parts", "running", "tables", "tilts_figure"}
 NAMES = sorted(path.stem for path in STUDIES.glob("*.py") if path.stem not in SHARED)
 WITHOUT_TORCH = {"curves"}
 """These start at once; to start the others takes seconds."""
@@ -34,6 +34,7 @@ BAD = {
     "past_binary": ["--model", "nothing"],
     "readings": ["--nothing"],
     "reliability": ["--out", "nowhere.md"],
+    "report_pages": ["nowhere.parquet"],
     "results_page": ["nowhere.parquet"],
     "shipped_banks": ["banks", "--models", "nothing"],
     "snapping": ["--banks", "0"],

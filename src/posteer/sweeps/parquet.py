@@ -83,6 +83,15 @@ def read(path: Path, kinds: Mapping[str, str], least: set[str]) -> Table:
     return Table(rows, dict(table.schema.metadata or {}), vouched)
 
 
+def count(path: Path) -> int:
+    """How many rows a file says it has, before they are read."""
+    parquet = library()
+    try:
+        return int(parquet.read_metadata(path).num_rows)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: not a Parquet file") from error
+
+
 def _holds(kind: Any, wanted: str | None) -> bool:
     """Whether a column is of the kind that we write; one of nothing but gaps is of any."""
     from pyarrow import types

@@ -7,6 +7,7 @@ names is read: banks are those of the package and of the sweep's own folder, ver
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from posteer.banks.drawn import LatentBank, draw_analytic, load_bank
 from posteer.banks.shipped import FOLDER
 from posteer.core.errors import InputError
 from posteer.core.files import sha256
-from posteer.families.markov.family import kernels_of
+from posteer.families.markov.family import kernels_of, markov_space
 from posteer.models import open_model
 from posteer.sweeps.results import Row
 
@@ -46,18 +47,32 @@ def _picture(model: str, shipped: Path | None, kept: LatentBank | None) -> Mappi
         return _packed(load_bank(shipped), "the bank that the model ships with")
     if kept is not None:
         return _packed(kept, "the bank that was drawn for this sweep")
-    if model.startswith("exact:") and "/" not in model and "\\" not in model:
-        prior = open_model(model, "cpu").prior
-        if prior is not None:
-            return _packed(draw_analytic(prior, SHOWN, seed=0), "its known prior", drawn=True)
+    if _names_no_file(model):
+        exact = open_model(model, "cpu")
+        space = markov_space(exact.family, model)
+        if exact.prior is not None and space.n_contexts * space.vocab_size <= MOST_ENTRIES:
+            bank = draw_analytic(exact.prior, SHOWN, seed=0)
+            return _packed(bank, "its known prior", drawn=True)
+        return _too_large(space.n_contexts, space.vocab_size)
     return {"why": "No bank of this model is in the package or in the sweep's folder."}
+
+
+def _names_no_file(model: str) -> bool:
+    """An exact model whose settings are numbers: `exact:markov(vocab=3,order=1)`."""
+    found = re.fullmatch(r"exact:[a-z0-9-]+(?:\((.*)\))?", model)
+    settings = "" if found is None else re.sub(r"[a-z_-]+=", "", found[1] or "")
+    return found is not None and re.fullmatch(r"[\[\]\d.,\s+-]*", settings) is not None
+
+
+def _too_large(contexts: int, vocab: int) -> dict[str, Any]:
+    return {"why": f"A latent is a table of {contexts} by {vocab}: too large for a picture."}
 
 
 def _packed(bank: LatentBank, source: str, drawn: bool = False) -> dict[str, Any]:
     kernels = kernels_of(bank.latents)[:SHOWN]
     contexts, vocab = kernels.shape[1:]
     if contexts * vocab > MOST_ENTRIES:
-        return {"why": f"A latent is a table of {contexts} by {vocab}: too large for a picture."}
+        return _too_large(contexts, vocab)
     order = bank.latents.family.order
     data = kernels.float().contiguous().numpy().astype("<f4").tobytes()
     return {

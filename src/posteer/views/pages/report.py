@@ -10,6 +10,7 @@ from typing import Any
 from posteer import __version__
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically
+from posteer.sweeps import parquet
 from posteer.sweeps.results import Histories, Row, read_facts, read_histories, read_sweep
 from posteer.views.pages.bundle import one_file, safe_json
 from posteer.views.pages.columns import columns_of, published_of
@@ -63,10 +64,10 @@ def write_report(
 
 def _at_least(path: Path) -> int:
     """How many runs there are, without reading them."""
-    if path.is_dir():
-        runs = path / "runs"
-        return sum(1 for _ in os.scandir(runs)) if runs.is_dir() else 0
-    return 0
+    if path.is_file():
+        return parquet.count(path)
+    runs = path / "runs"
+    return sum(1 for _ in os.scandir(runs)) if runs.is_dir() else 0
 
 
 def _require_few(runs: int, path: Path) -> None:

@@ -119,5 +119,5 @@ export function legendOf(entries, width) {
     items.push(mark(shape, x + 6, y - 4, 4.5, colour), svg("text", { class: "tick", x: x + 16, y }, name));
     x += wide;
   }
-  return svg("svg", { viewBox: `0 0 ${width} ${y + 8}`, width, height: y + 8, class: "plot", "aria-hidden": true }, ...items);
+  return svg("svg", { viewBox: `0 0 ${width} ${y + 8}`, width, height: y + 8, class: "plot", "aria-hidden": "true" }, ...items);
 }

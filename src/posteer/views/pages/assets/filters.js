@@ -12,7 +12,8 @@ function chooser(name, label, options, value, change) {
 // `choices`: [{ name, label, options: [[value, text]] }]. The search keeps its place and its text.
 export function drawFilters(holder, choices, query, change) {
   const old = holder.querySelector("#search");
-  const typed = old === document.activeElement && old !== null;
+  const focused = holder.contains(document.activeElement) ? document.activeElement.id : "";
+  const typed = focused === "search";
   const search = old || el("input", { id: "search", type: "search", placeholder: "Search  /", "aria-label": "Search utilities, methods, models", autocomplete: "off", spellcheck: "false" });
   if (!old) search.addEventListener("input", () => search.changed(search.value));
   search.changed = (text) => change("search", text, true);
@@ -24,6 +25,7 @@ export function drawFilters(holder, choices, query, change) {
     while (search.nextSibling) search.nextSibling.remove();
     holder.append(...own, clear);
   } else holder.replaceChildren(search, ...own, clear);
+  if (focused && !typed) document.getElementById(focused)?.focus();
 }
 
 export function any(values, text = "all", show = String) {

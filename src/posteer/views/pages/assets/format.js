@@ -1,6 +1,7 @@
 // Figures as people read them.
 
 const MINUS = "\u2212";
+const WHOLE = new Intl.NumberFormat("en"); // to make one for each figure takes long
 
 export function signless(text) {
   return text.replace("-", MINUS);
@@ -22,7 +23,7 @@ export function significant(value, digits = 3) {
 
 export function count(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "";
-  return signless(Math.round(value).toLocaleString("en"));
+  return signless(WHOLE.format(Math.round(value)));
 }
 
 export function short(value) {

@@ -24,7 +24,7 @@ export function marksText(counts, of) {
 export function marksLegend() {
   return el(
     "p", { class: "note marks" },
-    Object.values(MARKS).map((one) => [el("span", { class: "sign", "aria-hidden": true }, one.sign), ` ${one.text}   `]),
+    Object.values(MARKS).map((one) => [el("span", { class: "sign", "aria-hidden": "true" }, one.sign), ` ${one.text}   `]),
   );
 }
 
@@ -40,15 +40,15 @@ export function scaleLegend(scale, text) {
   );
 }
 
-// One coloured cell: { value, text, small, colour, href, label, signs }; null is a gap.
+// One coloured cell: { text, colour, href, label, signs }; null is a gap.
 function heatCell(cell, first) {
   const apart = first ? " first" : "";
   if (!cell) return el("td", { class: `gap${apart}` });
   const ink = cell.colour ? inkOn(cell.colour) : null;
-  const inside = [el("span", { class: "value" }, cell.text), cell.small && el("span", { class: "small" }, cell.small), cell.signs && el("span", { class: "sign" }, cell.signs)];
+  const inside = [cell.text, cell.signs && el("span", { class: "sign" }, ` ${cell.signs}`)];
   return el(
     "td", { class: `${cell.colour ? "heat" : "heat blank"}${apart}`, fillStyle: cell.colour },
-    cell.href ? el("a", { href: cell.href, inkStyle: ink, "aria-label": cell.label, title: cell.label, class: "spot" }, inside) : el("span", { class: "spot", inkStyle: ink, title: cell.label }, inside),
+    el("a", { href: cell.href, inkStyle: ink, "aria-label": cell.label }, inside),
   );
 }
 
@@ -59,7 +59,7 @@ export function heatTable(map, caption) {
   const sortHead = (column, first) =>
     el(
       "th", { scope: "col", class: first ? "first" : null, title: column.title, "aria-sort": column.way },
-      column.onsort ? el("button", { type: "button", class: "sort", onclick: column.onsort }, column.name, column.way && el("span", { "aria-hidden": true }, column.way === "ascending" ? " \u25b2" : " \u25bc")) : column.name,
+      column.onsort ? el("button", { type: "button", class: "sort", onclick: column.onsort }, column.name, column.way && el("span", { "aria-hidden": "true" }, column.way === "ascending" ? " \u25b2" : " \u25bc")) : column.name,
     );
   const width = 1 + map.groups.reduce((sum, group) => sum + group.columns.length, 0);
   const head = el(
@@ -77,6 +77,10 @@ export function heatTable(map, caption) {
   );
   const table = el("table", { class: "heatmap" }, el("caption", { class: "unseen" }, caption), head, bodies);
   table.addEventListener("keydown", moveByArrows);
+  table.addEventListener("pointerover", (event) => {
+    const spot = event.target.closest("td.heat a");
+    if (spot) spot.title = spot.getAttribute("aria-label"); // only once it is pointed at
+  });
   return table;
 }
 

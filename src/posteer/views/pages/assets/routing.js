@@ -19,8 +19,15 @@ function decoded(text) {
   }
 }
 
+const encodings = new Map();
+
 function encoded(text) {
-  return encodeURIComponent(String(text)).replaceAll("%20", "+").replace(/%(3A|2C|2F|5B|5D)/g, decodeURIComponent);
+  let found = encodings.get(text);
+  if (found === undefined) {
+    found = encodeURIComponent(String(text)).replaceAll("%20", "+").replace(/%(3A|2C|2F|5B|5D)/g, decodeURIComponent);
+    encodings.set(text, found);
+  }
+  return found;
 }
 
 export function makeHash(view, query = {}, path = []) {

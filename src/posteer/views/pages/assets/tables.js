@@ -1,6 +1,7 @@
 // Tables that sort, and the tools that stand over tables and charts.
 
 import { el, link } from "./dom.js";
+import { count } from "./format.js";
 import { csvOf, markdownOf, latexOf, saveText, saveSvg, savePng, copy } from "./exports.js";
 
 // Buttons behind one word: what is shown, as a file or as text.
@@ -70,7 +71,7 @@ export function dataTable(table, { caption, most = 200, state = null, onsort = n
     const mark = active ? (own.direction > 0 ? " \u25b2" : " \u25bc") : "";
     return el(
       "th", { scope: "col", class: column.number ? "number" : null, "aria-sort": way },
-      el("button", { type: "button", class: "sort", onclick: () => order(column) }, column.label, el("span", { "aria-hidden": true }, mark)),
+      el("button", { type: "button", class: "sort", onclick: () => order(column) }, column.label, el("span", { "aria-hidden": "true" }, mark)),
     );
   }
 
@@ -87,7 +88,7 @@ export function dataTable(table, { caption, most = 200, state = null, onsort = n
         shown += 1000;
         draw();
       };
-      holder.append(el("p", {}, el("button", { type: "button", onclick: more }, `Show ${Math.min(rest, 1000).toLocaleString("en")} more of ${rows.length.toLocaleString("en")}`)));
+      holder.append(el("p", {}, el("button", { type: "button", onclick: more }, `Show ${count(Math.min(rest, 1000))} more of ${count(rows.length)}`)));
     }
   }
 

@@ -150,7 +150,7 @@ export function cellsView(sweep, query, change) {
     return el(
       "section", {},
       el("div", { class: "bar" }, el("h2", {}, heading), tools(name, () => cellsTable(sweep, shown, statistic), () => heatPicture(map, `${heading}: ${title}`))),
-      el("div", { class: "scroll" }, heatTable(map, `${heading}: ${title}`)),
+      el("div", { class: "scroll late" }, heatTable(map, `${heading}: ${title}`)),
     );
   });
   const bright = show === "difference" ? "Purple: ours is higher; orange: lower." : "Bright is better.";

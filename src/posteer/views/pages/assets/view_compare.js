@@ -38,7 +38,7 @@ function pairedChart(pairs, names, statistic, width) {
   const { log, short: label } = STATISTICS[statistic];
   const values = pairs.flatMap((pair) => [pair.a, pair.b]);
   const both = axis(values, { log: log && values.every((v) => v > 0), trim: true });
-  const size = Math.min(width, 380);
+  const size = Math.min(width, 372);
   const plot = frame({ width: size, height: size - 10, x: both, y: both, xLabel: `${label}, ${names[1]}`, yLabel: `${label}, ${names[0]}`, label: `${label} of ${names[0]} against ${names[1]} in ${pairs.length} cells` });
   plot.root.append(svg("line", { class: "ruled", x1: plot.x(both.low), y1: plot.y(both.low), x2: plot.x(both.high), y2: plot.y(both.high) }));
   for (const pair of pairs) {
@@ -152,7 +152,7 @@ export function costView(sweep, query, width) {
   const looks = new Map(methods.map((method, at) => [method, [SHAPES[at % SHAPES.length], SERIES[at % SERIES.length]]]));
   const charts = families.map((family) => {
     const own = cells.filter((cell) => cell.family === family);
-    const plot = costChart(own, { spent, value, raw, looks, width: Math.min(width, families.length > 1 ? 560 : 860), label: `${title}, ${family}` });
+    const plot = costChart(own, { spent, value, raw, looks, width: Math.min(width, families.length > 2 ? 384 : families.length > 1 ? 560 : 860), label: `${title}, ${family}` });
     return figure(`cost-${family.replace(/[^\w.-]+/g, "-")}`, family, plot, { ...table, rows: own });
   });
   const rows = methods.map((method) => {

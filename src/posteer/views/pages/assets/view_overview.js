@@ -8,7 +8,7 @@ import { MARKS } from "./heatmap.js";
 import { summary } from "./data.js";
 
 function tile(value, label, href = null, sign = null) {
-  const inside = [el("span", { class: "big" }, sign && el("span", { class: "sign", "aria-hidden": true }, `${sign} `), value), el("span", {}, label)];
+  const inside = [el("span", { class: "big" }, sign && el("span", { class: "sign", "aria-hidden": "true" }, `${sign} `), value), el("span", {}, label)];
   return el("li", {}, href ? link(href, inside) : el("div", {}, inside));
 }
 
@@ -24,7 +24,7 @@ function claimSign(claim) {
 function claimsTable(claims) {
   return {
     columns: [
-      { label: "", value: (c) => (c.holds ? "holds" : "does not hold"), node: claimSign },
+      { label: "holds", value: (c) => (c.holds ? "holds" : "does not hold"), node: claimSign },
       { label: "claim", value: (c) => c.statement, head: true },
       { label: "published", value: (c) => c.published },
       { label: "ours", value: (c) => c.ours },

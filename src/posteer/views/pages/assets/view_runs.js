@@ -8,7 +8,7 @@ import { MARKS } from "./heatmap.js";
 
 export function stateNode(state) {
   const own = MARKS[state];
-  return own ? el("span", {}, el("span", { class: "sign", "aria-hidden": true }, own.sign), ` ${own.name}`) : state;
+  return own ? el("span", {}, el("span", { class: "sign", "aria-hidden": "true" }, own.sign), ` ${own.name}`) : state;
 }
 
 export function runsTable(sweep, runs, alone = false) {
@@ -48,6 +48,6 @@ export function runsView(sweep, query, change) {
     "div", {},
     el("h1", { tabindex: -1 }, plural(runs.length, "run")),
     el("div", { class: "bar" }, el("p", { class: "note" }, `of ${count(sweep.size)}; a run opens what it found.`), tools("runs", () => table)),
-    runs.length ? dataTable(table, { caption: "runs", most: 100, state, onsort }) : el("p", { class: "empty" }, "No run is left by these filters."),
+    runs.length ? dataTable(table, { caption: "runs", most: 60, state, onsort }) : el("p", { class: "empty" }, "No run is left by these filters."),
   );
 }

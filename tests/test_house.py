@@ -31,7 +31,7 @@ ORDER = {
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
     "models": "held_weights laws calling protocol shares trees meter exact conditioned function "
-    "continuations transformer wrapped registry shipped personas",
+    "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
@@ -54,7 +54,7 @@ ORDER = {
     "paper": "published presets cells layouts paired claim_checks agreement claims tables",
     "views": "sentences machine figures terminal paper",
     "views.figures": "canvas compare checks sweep",
-    "views.terminal": "panels banks compare sweep show",
+    "views.terminal": "panels banks compare sweep show models",
     "views.paper": "figures report",
     "cli": "options sweep __main__",
 }

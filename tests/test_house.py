@@ -31,7 +31,7 @@ ORDER = {
     "families.markov.fit": "dirichlet_mixture expectation_maximisation goodness selection "
     "densities",
     "models": "held_weights laws calling protocol shares trees meter exact conditioned function "
-    "continuations transformer wrapped registry shipped personas",
+    "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
@@ -55,7 +55,7 @@ ORDER = {
     "claims tables",
     "views": "sentences machine figures terminal paper pages",
     "views.figures": "canvas compare checks sweep",
-    "views.terminal": "panels banks compare sweep show",
+    "views.terminal": "panels banks compare sweep show models",
     "views.paper": "figures reasons report",
     "views.pages": "bundle columns curves latents facts report",
     "cli": "options sweep pages __main__",

@@ -293,10 +293,12 @@ class MethodSummary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All methods on one problem. A bank's cost is shared by `amortised_over` utilities."""
+    """All methods on one problem. A bank's cost is shared by `amortised_over` utilities. Methods
+    that need what the problem has not are `refused`, with what that is."""
 
     methods: list[MethodSummary]
     amortised_over: int
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def optimum(self) -> float | None:
@@ -323,6 +325,7 @@ class Comparison:
             "optimum": self.optimum,
             "amortised_over": self.amortised_over,
             "break_even": self.break_even(),
+            "refused": self.refused,
         }
 
 

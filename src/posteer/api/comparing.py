@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from posteer.api.eliciting import elicit_batch, takes_a_request
-from posteer.core import Progress, require
+from posteer.core import InputError, Progress, require
+from posteer.core.device import pick_device
 from posteer.core.limits import MOST_SEED
 from posteer.core.spec import within
-from posteer.methods.protocol import Request
+from posteer.methods.needs import fitting, unmet
+from posteer.methods.protocol import Request, pose
 from posteer.methods.registry import open_method
+from posteer.models.registry import open_model
 from posteer.results import Comparison, MethodSummary
 
 MOST_SEEDS = 10_000
@@ -31,6 +34,9 @@ def compare(
 ) -> Comparison:
     """Run each method on the same seeds; a budget is the same for all of them.
 
+    Methods that need what the model or the goal has not are left out, and said to be; a `bank` is
+    for those that use one.
+
     >>> found = compare("exact:urn", "dyck", length=4, methods=["exhaustive", "random"], seeds=1)
     >>> [summary.method for summary in found.methods]
     ['exhaustive', 'random']
@@ -41,9 +47,26 @@ def compare(
     amortised_over = within(amortised_over, "a bank shared by", 1, MOST_SEED)
     for method in methods:
         open_method(method)  # a wrong name or setting is refused before anything runs
-    first = Request(model=model, utility=utility, **asked)
-    summaries = []
+    first = opened_once(Request(model=model, utility=utility, **asked))
+    summaries, refused = [], {}
     for method in methods:
-        runs = [replace(first, method=method, seed=seed) for seed in range(seeds)]
+        needs = open_method(method).needs
+        own = replace(first, method=method, bank=first.bank if needs.bank else None)
+        problem = pose([own])[0]
+        lacking = unmet(needs, problem)
+        if lacking is not None:
+            refused[method] = lacking.problem
+            continue
+        runs = [replace(own, seed=seed) for seed in range(seeds)]
         summaries.append(MethodSummary(method, elicit_batch(runs, progress)))
-    return Comparison(summaries, amortised_over)
+    if not summaries:
+        told = "; ".join(f"{method}: {why}" for method, why in refused.items())
+        raise InputError(f"no method can be compared: {told}: use {', '.join(fitting(problem))}")
+    return Comparison(summaries, amortised_over, refused)
+
+
+def opened_once(request: Request) -> Request:
+    """The request with its model opened: none of the methods has to open it again."""
+    words = {"alphabet": request.alphabet, "text": request.text}
+    opened = open_model(request.model, pick_device(request.device), **words)
+    return replace(request, model=opened, alphabet=None, text="")

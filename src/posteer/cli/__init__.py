@@ -289,16 +289,27 @@ def train(
 
 
 @app.command
-def models(*, as_json: AsJson = False) -> None:
+def models(
+    *,
+    verbose: Annotated[
+        bool, Parameter(negative="", help="What each can do, and every other kind of model.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """The trained models inside the package, checked against their hashes."""
-    from posteer.models import model_facts, shipped_models
-    from posteer.views.terminal import panels as console
+    from posteer.models import abilities, kinds_of_models, model_facts, shipped_models
+    from posteer.views.terminal import models as console
 
     facts = [model_facts(folder) for folder in shipped_models().values()]
+    if verbose:
+        facts = [{**fact, "can": abilities(str(fact["name"]))} for fact in facts]
+    kinds = kinds_of_models() if verbose else []
     if as_json:
-        print_json(facts)
-    else:
-        console.show_models(facts)
+        print_json({"models": facts, "kinds": kinds} if verbose else facts)
+        return
+    console.show_models(facts)
+    if verbose:
+        console.show_abilities(facts, kinds)
 
 
 app.command(sweep.app)

@@ -101,6 +101,13 @@ class Asked:
             "what was found, and --rank, come on top."
         ),
     ] = None
+    bank: Annotated[
+        str | None,
+        Parameter(help="Latents from `posteer sample`, for classes, climb, ppt and ppt-rb."),
+    ] = None
+    allow_mismatch: Annotated[
+        bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
+    ] = False
     rank: Rank = None
     device: Device = "auto"
     alphabet: Alphabet = None
@@ -135,13 +142,6 @@ class AskedOnce(Asked):
     seed: Annotated[
         Whole, Parameter(help="Seed of the run; rollout banks are shared by all seeds.")
     ] = 0
-    bank: Annotated[
-        str | None,
-        Parameter(help="Latents from `posteer sample`, for classes, climb, ppt and ppt-rb."),
-    ] = None
-    allow_mismatch: Annotated[
-        bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
-    ] = False
     verify: Annotated[
         Whole, Parameter(help="Ask the model itself about so many of the best candidates.")
     ] = 0

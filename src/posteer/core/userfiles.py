@@ -10,7 +10,7 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -65,11 +65,12 @@ class Home:
 def users_own(name: str, home: Home | None = None, on: str = "") -> Iterator[None]:
     """Run a user's code: what it raises, or exits with, is refused in its name.
 
-    Running out of memory is not: whoever asked may ask for less.
+    Running out of memory is not: whoever asked may ask for less. What it prints is for people to
+    see, and goes to standard error.
     """
     inside: AbstractContextManager[None] = nullcontext() if home is None else home.entered()
     try:
-        with inside:
+        with inside, redirect_stdout(sys.stderr):
             yield
     except InputError:
         raise

@@ -1,5 +1,6 @@
 """Sequence models: what they declare, how they are metered, conditioned and named."""
 
+from posteer.models.abilities import abilities, kinds_of_models
 from posteer.models.conditioned import condition
 from posteer.models.exact import ExactModel
 from posteer.models.function import FunctionModel
@@ -17,7 +18,9 @@ __all__ = [
     "Model",
     "ModelState",
     "QueryCount",
+    "abilities",
     "condition",
+    "kinds_of_models",
     "load",
     "model_facts",
     "open_model",

@@ -74,6 +74,29 @@ IN_SHORT = {
 }
 
 
+ABLE = {
+    "read-trees": "all continuations in one pass",
+    "one-hots": "gradients in tokens (gcg, simplex-pt, real-pt)",
+    "embed": "gradients in embeddings (soft-pt)",
+    "narrow": "caches of half the size",
+    "exact": "exact Bayes under a known prior (analytic methods, proofs)",
+    "shares": "any alphabet of its tokens, after any text",
+    "declared": "what it says of itself",
+    "each": "what all of them can",
+}
+"""Abilities in words."""
+
+EXAMPLES = {
+    "exact": "--model exact:urn",
+    "file": "--model ./file.py:name",
+    "folder": "--model FOLDER (of posteer train)",
+    "hf": "--model hf:FOLDER --alphabet ' H, T' --text '..'",
+    "personas": "--model 'personas(urn,exact:urn)'",
+    "smollm2": "--model smollm2 --alphabet ' H, T' --text '..'",
+}
+"""How a kind of model is named."""
+
+
 def share_text(share: Share) -> str:
     """What the tokens hold that a language model is steered over."""
     return f"{share.mean:.1%} of the model's law on average, {share.least:.1%} at least"

@@ -45,6 +45,8 @@ def show_comparison(found: Comparison) -> None:
         for kind, runs in summary.warnings.items():
             text = warned_text(Doubt(kind), runs, n)
             console.print(Text(f"{summary.method}: {text}", style="red"))
+    for method, why in found.refused.items():
+        console.print(Text(f"{method} was left out: {why}", style="yellow"))
     if found.optimum is not None:
         which = "all prompts" if found.methods[0].runs[0].allowed is None else "allowed prompts"
         console.print(f"optimum over {which}: {found.optimum:.6f}")

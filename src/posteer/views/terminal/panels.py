@@ -338,21 +338,3 @@ def watch_training(
     screen.print(f"step {outcome.step}: {endings[outcome.status]}")
     last = trainer.records[-1] if trainer.records else None
     return {"status": outcome.status, "step": outcome.step, "excess_risk": last}
-
-
-def show_models(facts: list[dict[str, Any]]) -> None:
-    """One row per shipped model; excess risk in nats per token above exact Bayes."""
-    table = Table(title="shipped models")
-    for column in ("name", "tokens", "order", "parameters", "steps", "excess risk"):
-        table.add_column(column, no_wrap=True)
-    for fact in facts:
-        risk = fact["excess_risk"] or {"overall": math.nan, "overall_error": math.nan}
-        table.add_row(
-            str(fact["name"]),
-            str(fact["vocab_size"]),
-            str(fact["order"]),
-            f"{fact['parameters']:,}",
-            f"{fact['steps']:,}",
-            f"{risk['overall']:.1e} ± {risk['overall_error']:.0e}",
-        )
-    Console().print(table)

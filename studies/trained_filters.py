@@ -76,8 +76,9 @@ def main(arguments: list[str] | None = None) -> None:
     print(*heading(f"| {' | '.join(columns)} |"), sep="\n")
     ahead: Counter[str] = Counter()
     for name in given.models:
+        model = load(name)
         risk = read_manifest(shipped_models()[name])["excess_risk"]["overall"]
-        for one in contests(load(name), tasks, given.times):
+        for one in contests(model, tasks, given.times):
             print(f"| {name} | {risk:.1e} | {one.row()} |", flush=True)
             ahead.update({"rows": 1, one.standing(one.rivals): 1})
             ahead[f"with the bank's share: {one.standing(one.richer)}"] += 1

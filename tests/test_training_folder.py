@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 import torch
 from networks import run_until
 
+from posteer.cli import main
 from posteer.core import files
 from posteer.core.errors import InputError
 from posteer.core.locks import Claims
@@ -268,3 +270,10 @@ def test_deep_brackets_in_a_plan_are_one_line(tmp_path):
     (tmp_path / "plan.json").write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"plan\.json is damaged: brackets"):
         trainer(tmp_path)
+
+
+def test_training_tells_a_log_how_far_it_is(tmp_path, capsys):
+    words = ["--preset", "tiny", "--steps", "60", "--batch", "4", "--length", "16"]
+    main(["train", *words, "--out", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert re.search(r"^\d+/60 steps: loss \d\.\d+ .*tokens/s$", said, re.M), said

@@ -39,7 +39,8 @@ from posteer.results import Elicitation
 from posteer.training.data import HeldOut, exact_log_loss
 from posteer.training.plan import PRESETS
 
-MODELS = ("mess3-mixture", "chains-16", "chains-1024", "ginc")
+HORIZONS = {"mess3-mixture": 4, "chains-16": 3, "chains-1024": 3, "ginc": 2}
+"""Tokens that follow; gcg differentiates through no more at ten and at twenty tokens."""
 UTILITIES = ("dyck", "frequency(0.6)", "frequency(0.0)")
 LENGTHS = (6, 20, 50)
 RIVALS = ("gcg", "coordinate(restarts=1000)", "beam")
@@ -51,7 +52,7 @@ CHAINS, ALL_CHAINS = ("chains-16", "chains-1024"), "markov(vocab=10,order=1,conc
 
 def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
-    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=HORIZONS, default=list(HORIZONS))
     parser.add_argument("--utilities", nargs="+", default=list(UTILITIES))
     parser.add_argument("--lengths", nargs="+", type=positive, default=list(LENGTHS))
     parser.add_argument("--times", type=positive, default=10)
@@ -124,13 +125,21 @@ def contests(
     """Each task by `auto`, then by its rivals."""
     bank = shipped_bank(model.fingerprint)
     assert bank is not None, f"no bank is shipped for {model.name}"
+    horizon = HORIZONS[model.name]
     for length, utility in tasks:
-        found = elicit(model, utility, length=length, verify=8)
+        found = elicit(model, utility, length=length, horizon=horizon, verify=8)
         own = times * found.queries.total
         budgets = own, own + times * bank.tokens // len(tasks)
         rivals, richer = [
             [
-                elicit(model, utility, length=length, method=rival, max_model_tokens=budget)
+                elicit(
+                    model,
+                    utility,
+                    length=length,
+                    horizon=horizon,
+                    method=rival,
+                    max_model_tokens=budget,
+                )
                 for rival in RIVALS
             ]
             for budget in budgets
@@ -145,7 +154,8 @@ def wrong_families(
     for belief in BELIEFS:
         bank = sample(model, rollouts=rollouts, length=model.max_length, family=belief)
         for length, utility in tasks:
-            found = elicit(model, utility, length=length, bank=bank)
+            horizon = HORIZONS[model.name]
+            found = elicit(model, utility, length=length, horizon=horizon, bank=bank)
             answer = found.answer
             yield (
                 f"| {model.name} | {belief} | {length} | {utility} | {answer.surrogate:.4f} | "

@@ -37,6 +37,27 @@ def test_shipped_banks_belong_to_the_shipped_models(name):
     assert not (tuning.counts == held_out.counts).all()
 
 
+MIXTURES = {
+    "mess3-mixture": "atoms",
+    "chains-16": "atoms",
+    "chains-1024": "markov",
+    "ginc": "atoms",
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_trained_mixtures_ship_with_latents_of_their_kind(name):
+    model = posteer.load(name)
+    tuning, held_out = (shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out"))
+    assert (tuning.origin.seed, held_out.origin.seed) == (0, 1)
+    for bank in (tuning, held_out):
+        assert len(bank) == 2000 and bank.origin.rollout_length == 127
+        assert bank.latents.family.name == MIXTURES[name]
+    found = elicit(model, "frequency(0.0)", length=5, horizon=2, verify=4)
+    assert found.choice.reasons[0].because is Because.BANK_SHIPPED
+    assert abs(found.surrogate - found.expected_utility) < 0.05
+
+
 def test_trained_models_are_steered_from_their_shipped_bank():
     found = elicit("urn", "dyck", length=6)
     assert found.method == "auto" and found.choice.method == "classes"

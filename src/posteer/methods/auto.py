@@ -84,7 +84,7 @@ def _chosen(problems: list[Problem]) -> Choice:
     for problem in problems:
         if unmet(Needs(bank=True, expected_utility=True, proves=True), problem) is not None:
             return _search(problem, _why_not("expected_utility", problem))
-    if problems[0].bank is None and all(_fits("bounds", problem) for problem in problems):
+    if not _has_bank(problems[0]) and all(_fits("bounds", problem) for problem in problems):
         return _on_atoms(problems)
     lacking = None
     settings, reason = _latents_at_hand(problems[0])
@@ -101,6 +101,11 @@ def _chosen(problems: list[Problem]) -> Choice:
             return _search(problem, _why_not(need.need, problem))
         lacking = _why_not(need.need, problem) if need.need == "exact_means" else lacking
     return _search(problems[0], reason)
+
+
+def _has_bank(problem: Problem) -> bool:
+    """Whether there are rollouts of the model itself: they tell more than its training data."""
+    return problem.bank is not None or shipped_bank(problem.model.base.fingerprint) is not None
 
 
 def _on_atoms(problems: list[Problem]) -> Choice:

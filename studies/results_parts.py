@@ -15,10 +15,11 @@ from running import read_document
 from tables import heading
 
 from posteer.models.shipped import load, model_facts, shipped_models
-from posteer.paper.agreement import Outside, Why
+from posteer.paper.agreement import Outside, Why, pairs
 from posteer.paper.cells import Cells
 from posteer.paper.claims import FALSE_ALARM, Standing, Verdict
 from posteer.paper.joint import Starts
+from posteer.paper.power import right
 from posteer.sweeps.results import Row, read_rows
 from posteer.training.plan import PRESETS
 from posteer.views.paper.reasons import said_of
@@ -66,7 +67,9 @@ class Beside:
         )
 
 
-def unexplained_section(odd: list[Outside], judged: list[Verdict], beside: Beside) -> list[str]:
+def unexplained_section(
+    cells: Cells, odd: list[Outside], judged: list[Verdict], beside: Beside
+) -> list[str]:
     """What a reader should know first."""
     left = [one for one in odd if one.why is Why.UNEXPLAINED]
     open_claims = [v for v in judged if v.standing in (Standing.FAILS, Standing.UNDECIDED)]
@@ -79,8 +82,7 @@ def unexplained_section(odd: list[Outside], judged: list[Verdict], beside: Besid
             f"- {v.claim.statement}: {v.ours}, published {v.published}; {said_of(v)}."
             for v in open_claims
         ),
-        "- Mean ESS/L of rollout banks on the urn, where half of the cells are outside: the "
-        "authors' model is another one, and no model of ours shows their figures (docs/LOG.md).",
+        _ess_line(cells),
     ]
     if beside.snapping is not None:
         shares, ranks = beside.snapping["shares"], beside.snapping["own_context_ranks"]
@@ -95,6 +97,21 @@ def unexplained_section(odd: list[Outside], judged: list[Verdict], beside: Besid
             "published. `python studies/snapping.py`."
         )
     return [*lines, "", unlike_table(left)]
+
+
+def _ess_line(cells: Cells) -> str:
+    rolled = [
+        pair
+        for pair in pairs(cells, "ess")
+        if pair.key[0] == "urn" and not pair.key[3].endswith("-analytic")
+    ]
+    found = right(rolled, "ess")
+    return (
+        f"- Mean ESS/L of rollout banks on the urn: {found.of - found.within} of {found.of} cells "
+        "are outside. It is a moment of the model's implied prior: the authors' model is another "
+        "one. Urns early in training come near, none that is a Bayes filter does "
+        "([LOG](LOG.md#where-the-papers-ess-of-rollout-banks-comes-from))."
+    )
 
 
 def agreement_section(cells: Cells, odd: list[Outside], starts: Starts | None) -> list[str]:

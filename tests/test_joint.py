@@ -96,6 +96,19 @@ def test_cells_that_all_lean_one_way_are_found_together():
     assert together.p < 1e-3 and together.mean > 1
 
 
+def test_runs_that_failed_leave_the_seeds_that_all_cells_have():
+    """A seed that one cell lacks is left out of all; with no seed in common each has its own."""
+    keys = [("urn", target, 50, "ppt-rb") for target in FREQUENCIES[:2]]
+    first, second = (rows_of(key, [0.1, 0.2, 0.3, 0.4]) for key in keys)
+    reads = [(key, "J") for key in keys]
+    whole = joint_test(Cells(first + second), reads, None, "failed")
+    cut = joint_test(Cells(first + second[:3]), reads, None, "failed")
+    same = joint_test(Cells(first[:3] + second[:3]), reads, None, "failed")
+    assert cut == same != whole
+    apart = joint_test(Cells(first[:2] + second[2:]), reads, None, "failed")
+    assert apart.cells == 2 and 0 < apart.p <= 1
+
+
 def test_starts_that_are_enumerated_leave_nothing_of_ours_to_chance():
     """Half of 64 starts end at rank 3, half at 33: the mean of ten is binomial."""
     key = ("urn", "q-0.0", 6, "gcg")

@@ -56,6 +56,10 @@ def test_the_exact_tail_against_all_samples_of_starts(monkeypatch):
         tail = np.mean([one >= gap if gap > 0 else one <= gap for one in means])
         found = exact_tail(law, np.array(theirs), np.zeros(2))
         assert found == pytest.approx(min(1.0, 2 * tail), abs=1e-9)
+        fixed = np.column_stack([law, np.full(4, 6.0)])  # a cell that no start moves
+        near, digits = np.array([*theirs, 6.04]), np.array([0.0, 0.0, 0.1])
+        assert exact_tail(fixed, near, digits) == found
+        assert exact_tail(fixed, np.array([*theirs, 6.1]), digits) == 0.0
 
 
 def test_a_true_replication_is_seldom_called_different(monkeypatch):

@@ -141,9 +141,10 @@ def agreement_section(cells: Cells, odd: list[Outside], starts: Starts | None) -
         "for independent, which those of one model and one set of seeds are not), and the joint "
         "test of all of them, which keeps what seeds share: if the authors' ten runs were ten "
         "more of ours, how often would the mean or the mean square of all differences be as "
-        "large? For GCG at m=6 all 64 starts are enumerated (`python studies/greedy.py starts`). "
-        f"Holm's correction within each column; below {FALSE_ALARM:g} in bold: among all such "
-        "tables of a true replication, one in twenty would have a bold figure.",
+        "large? For GCG at m=6 all 64 starts are enumerated (`python studies/greedy.py starts`); "
+        "seeds are drawn 9,999 times, so that p is no smaller than 0.0002. Holm's correction "
+        f"within each column; below {FALSE_ALARM:g} in bold: among all such tables of a true "
+        "replication, one in twenty would have a bold figure.",
         "",
         joint_table(cells, starts),
         f"### The {len(odd)} cells of J outside three errors",
@@ -262,6 +263,8 @@ def in_sample_section() -> list[str]:
         "- Adam, its rate 0.1 and the limit of 5,000 steps at order 0: by the distance to 120 "
         "published ESS figures of the coin and J of tau=0.1 at m=50 (`python "
         "studies/readings.py`). Touches all PPT cells of the coin.",
+        "- The generator behind the matrices dir-0 to dir-9 (torch's, in float32; the paper gives "
+        "seeds alone): the one whose targets have the published J. Touches all dir cells.",
         "- The candidate score of snapping, `optimum-context`: by J and rank of Dyck on the urn "
         "([LOG](LOG.md#readings-what-j_tilt-of-a-candidate-means-in-snapping)). Touches all PPT "
         "cells.",

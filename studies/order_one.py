@@ -31,7 +31,9 @@ from posteer.paper.published import HORIZON, published, utility_of_target
 from posteer.tokens.contexts import ContextSpace
 
 RECORD = RECORDS / "order-one.json"
-STARTS, NODES, FLOOR, RATE = 10, 32, 1e-6, 0.1
+STARTS, FLOOR, RATE = 10, 1e-6, 0.1
+NODES, STEPS = {6: 12, 50: 28}, 1000
+"""Nodes of a row, by length: more where the tilted prior is narrower."""
 TARGETS = ("q-0.1", "q-0.2", "q-0.4", "q-0.8", "dyck", "q-0.5", "sym-0.9", "dir-2")
 """The first four differ most as stated; the others fit."""
 
@@ -59,9 +61,9 @@ READINGS = {
 }
 
 
-def nodes() -> Tensor:
+def nodes(each: int) -> Tensor:
     """Kernels [K, 2, 2] whose plain average is the expectation under the urn's prior."""
-    angles = (torch.arange(NODES, dtype=torch.float64) + 0.5) * math.pi / (2 * NODES)
+    angles = (torch.arange(each, dtype=torch.float64) + 0.5) * math.pi / (2 * each)
     ones = angles.sin() ** 2
     first, second = (some.flatten() for some in torch.meshgrid(ones, ones, indexing="ij"))
     rows = torch.stack([first, second], -1)
@@ -128,42 +130,52 @@ def moved(values: Tensor, gradient: Tensor, reading: Reading) -> Tensor:
 
 
 def ascend(means: Tensor, kernels: Tensor, length: int, reading: Reading, steps: int) -> Tensor:
-    """Final ESS/L [T, starts]."""
+    """Final ESS/L [T, starts]; runs that have stopped leave the batch."""
     n = len(means)
     table, rho = (some.repeat(n, *[1] * (some.ndim - 1)) for some in starts())
     goals = means.repeat_interleave(STARTS, 0)
-    logits, adam = [table.log().requires_grad_(), rho.log().requires_grad_()], None
-    if reading.projection == "logits":
-        adam = torch.optim.Adam(logits, lr=RATE)
-    best = torch.full((len(goals),), -math.inf, dtype=torch.float64)
-    waited, ess = torch.zeros_like(best), torch.ones_like(best)
-    for _ in range(steps):
-        if adam is not None:
-            table, rho = (some.softmax(-1) for some in logits)
-        else:
-            table, rho = table.detach().requires_grad_(), rho.detach().requires_grad_()
-        value, now, fixed = surrogate(table, rho, kernels, goals, length, reading.second_term)
-        improved = (value.detach() > best + 1e-5) & (waited < 100)
-        running = waited < 100
-        ess = torch.where(running if reading.kept == "last" else improved, now, ess)
+    final = torch.ones(len(goals), dtype=torch.float64)
+    at = torch.arange(len(goals))
+    best, waited = torch.full_like(final, -math.inf), torch.zeros_like(final)
+    adam = [(some.log(), torch.zeros_like(some), torch.zeros_like(some)) for some in (table, rho)]
+    for step in range(1, steps + 1):
+        table, rho = table.detach().requires_grad_(), rho.detach().requires_grad_()
+        value, ess, fixed = surrogate(table, rho, kernels, goals, length, reading.second_term)
+        improved = value.detach() > best + 1e-5
         best = torch.where(improved, value.detach(), best)
-        waited = torch.where(running, torch.where(improved, 0.0, waited + 1), waited)
-        if not bool((waited < 100).any()):
+        waited = torch.where(improved, 0.0, waited + 1)
+        shown = improved if reading.kept == "best" else torch.ones_like(improved)
+        final[at[shown]] = ess[shown]
+        going = waited < 100
+        if not bool(going.any()):
             break
-        if adam is not None:
-            adam.zero_grad()
-            (-value.sum()).backward()
-            adam.step()
-            continue
         (slope,) = torch.autograd.grad(value.sum(), table, retain_graph=True)
         after = moved(table.detach(), slope, reading)
         if reading.rho == "after":
-            rho = rho.detach().requires_grad_()
             fixed = surrogate(after, rho, kernels, goals, length, True)[2]
-        whole = value if reading.rho == "whole" else fixed
+        whole = value if reading.rho == "whole" or reading.projection == "logits" else fixed
         (of_rho,) = torch.autograd.grad(whole.sum(), rho)
-        table, rho = after, moved(rho.detach(), of_rho, reading)
-    return ess.view(n, STARTS)
+        if reading.projection == "logits":
+            pairs = ((table.detach(), slope), (rho.detach(), of_rho))
+            adam = [
+                _adam(*kept, values * (g - (values * g).sum(-1, keepdim=True)), step)
+                for kept, (values, g) in zip(adam, pairs, strict=True)
+            ]
+            table, rho = (logits.softmax(-1) for logits, _, _ in adam)
+        else:
+            table, rho = after, moved(rho.detach(), of_rho, reading)
+        table, rho, goals, at = table[going], rho[going], goals[going], at[going]
+        best, waited = best[going], waited[going]
+        adam = [(x[going], y[going], z[going]) for x, y, z in adam]
+    return final.view(n, STARTS)
+
+
+def _adam(
+    logits: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, step: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+    ahead = mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+    return logits + RATE * ahead, mean, square
 
 
 def starts() -> tuple[Tensor, Tensor]:
@@ -210,15 +222,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = Options(__doc__)
     parser.add_argument("--quick", action="store_true", help="few steps, nothing kept")
     given = parser.parse_args(arguments)
-    kernels = nodes()
-    means = means_of(TARGETS, kernels)
-    record = {
-        name: {
-            str(m): figures(ascend(means, kernels, m, reading, 3 if given.quick else 1500))
-            for m in (6, 50)
-        }
-        for name, reading in READINGS.items()
-    }
+    record: dict[str, Any] = {name: {} for name in READINGS}
+    for m in NODES:
+        kernels = nodes(NODES[m])
+        means = means_of(TARGETS, kernels)
+        for name, reading in READINGS.items():
+            ess = ascend(means, kernels, m, reading, 3 if given.quick else STEPS)
+            record[name][str(m)] = figures(ess)
     if not given.quick:
         write_document(RECORD, record)
     print("\n".join(show(record)))

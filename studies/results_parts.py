@@ -15,10 +15,11 @@ from running import read_document
 from tables import heading
 
 from posteer.models.shipped import load, model_facts, shipped_models
-from posteer.paper.agreement import Outside, Why
+from posteer.paper.agreement import Outside, Why, pairs
 from posteer.paper.cells import Cells
 from posteer.paper.claims import FALSE_ALARM, Standing, Verdict
 from posteer.paper.joint import Starts
+from posteer.paper.power import right
 from posteer.sweeps.results import Row, read_rows
 from posteer.training.plan import PRESETS
 from posteer.views.paper.reasons import said_of
@@ -66,7 +67,9 @@ class Beside:
         )
 
 
-def unexplained_section(odd: list[Outside], judged: list[Verdict], beside: Beside) -> list[str]:
+def unexplained_section(
+    cells: Cells, odd: list[Outside], judged: list[Verdict], beside: Beside
+) -> list[str]:
     """What a reader should know first."""
     left = [one for one in odd if one.why is Why.UNEXPLAINED]
     open_claims = [v for v in judged if v.standing in (Standing.FAILS, Standing.UNDECIDED)]
@@ -79,8 +82,7 @@ def unexplained_section(odd: list[Outside], judged: list[Verdict], beside: Besid
             f"- {v.claim.statement}: {v.ours}, published {v.published}; {said_of(v)}."
             for v in open_claims
         ),
-        "- Mean ESS/L of rollout banks on the urn, where half of the cells are outside: the "
-        "authors' model is another one, and no model of ours shows their figures (docs/LOG.md).",
+        _ess_line(cells),
     ]
     if beside.snapping is not None:
         shares, ranks = beside.snapping["shares"], beside.snapping["own_context_ranks"]
@@ -95,6 +97,21 @@ def unexplained_section(odd: list[Outside], judged: list[Verdict], beside: Besid
             "published. `python studies/snapping.py`."
         )
     return [*lines, "", unlike_table(left)]
+
+
+def _ess_line(cells: Cells) -> str:
+    rolled = [
+        pair
+        for pair in pairs(cells, "ess")
+        if pair.key[0] == "urn" and not pair.key[3].endswith("-analytic")
+    ]
+    found = right(rolled, "ess")
+    return (
+        f"- Mean ESS/L of rollout banks on the urn: {found.of - found.within} of {found.of} cells "
+        "are outside. It is a moment of the model's implied prior: the authors' model is another "
+        "one. Urns early in training come near, none that is a Bayes filter does "
+        "([LOG](LOG.md#where-the-papers-ess-of-rollout-banks-comes-from))."
+    )
 
 
 def agreement_section(cells: Cells, odd: list[Outside], starts: Starts | None) -> list[str]:
@@ -124,9 +141,10 @@ def agreement_section(cells: Cells, odd: list[Outside], starts: Starts | None) -
         "for independent, which those of one model and one set of seeds are not), and the joint "
         "test of all of them, which keeps what seeds share: if the authors' ten runs were ten "
         "more of ours, how often would the mean or the mean square of all differences be as "
-        "large? For GCG at m=6 all 64 starts are enumerated (`python studies/greedy.py starts`). "
-        f"Holm's correction within each column; below {FALSE_ALARM:g} in bold: among all such "
-        "tables of a true replication, one in twenty would have a bold figure.",
+        "large? For GCG at m=6 all 64 starts are enumerated (`python studies/greedy.py starts`); "
+        "seeds are drawn 9,999 times, so that p is no smaller than 0.0002. Holm's correction "
+        f"within each column; below {FALSE_ALARM:g} in bold: among all such tables of a true "
+        "replication, one in twenty would have a bold figure.",
         "",
         joint_table(cells, starts),
         f"### The {len(odd)} cells of J outside three errors",
@@ -245,6 +263,8 @@ def in_sample_section() -> list[str]:
         "- Adam, its rate 0.1 and the limit of 5,000 steps at order 0: by the distance to 120 "
         "published ESS figures of the coin and J of tau=0.1 at m=50 (`python "
         "studies/readings.py`). Touches all PPT cells of the coin.",
+        "- The generator behind the matrices dir-0 to dir-9 (torch's, in float32; the paper gives "
+        "seeds alone): the one whose targets have the published J. Touches all dir cells.",
         "- The candidate score of snapping, `optimum-context`: by J and rank of Dyck on the urn "
         "([LOG](LOG.md#readings-what-j_tilt-of-a-candidate-means-in-snapping)). Touches all PPT "
         "cells.",

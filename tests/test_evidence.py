@@ -139,7 +139,7 @@ def test_the_update_of_order_one_is_that_of_the_library():
     from posteer.methods.ppt.batches import tilted_runs
     from posteer.methods.protocol import Request, pose
 
-    kernels = order_one.nodes()[::37]
+    kernels = order_one.nodes(32)[::37]
     means = order_one.means_of(("dyck",), kernels)
     table = torch.tensor([[[0.3, 0.7], [0.6, 0.4]]], dtype=torch.float64, requires_grad=True)
     rho = torch.tensor([[0.2, 0.8]], dtype=torch.float64, requires_grad=True)

@@ -56,6 +56,10 @@ def test_the_exact_tail_against_all_samples_of_starts(monkeypatch):
         tail = np.mean([one >= gap if gap > 0 else one <= gap for one in means])
         found = exact_tail(law, np.array(theirs), np.zeros(2))
         assert found == pytest.approx(min(1.0, 2 * tail), abs=1e-9)
+        fixed = np.column_stack([law, np.full(4, 6.0)])  # a cell that no start moves
+        near, digits = np.array([*theirs, 6.04]), np.array([0.0, 0.0, 0.1])
+        assert exact_tail(fixed, near, digits) == found
+        assert exact_tail(fixed, np.array([*theirs, 6.1]), digits) == 0.0
 
 
 def test_a_true_replication_is_seldom_called_different(monkeypatch):
@@ -94,6 +98,19 @@ def test_cells_that_all_lean_one_way_are_found_together():
     assert joint_test(cells, reads[:1], None, "one").p > 0.05
     together = joint_test(cells, reads, None, "all")
     assert together.p < 1e-3 and together.mean > 1
+
+
+def test_runs_that_failed_leave_the_seeds_that_all_cells_have():
+    """A seed that one cell lacks is left out of all; with no seed in common each has its own."""
+    keys = [("urn", target, 50, "ppt-rb") for target in FREQUENCIES[:2]]
+    first, second = (rows_of(key, [0.1, 0.2, 0.3, 0.4]) for key in keys)
+    reads = [(key, "J") for key in keys]
+    whole = joint_test(Cells(first + second), reads, None, "failed")
+    cut = joint_test(Cells(first + second[:3]), reads, None, "failed")
+    same = joint_test(Cells(first[:3] + second[:3]), reads, None, "failed")
+    assert cut == same != whole
+    apart = joint_test(Cells(first[:2] + second[2:]), reads, None, "failed")
+    assert apart.cells == 2 and 0 < apart.p <= 1
 
 
 def test_starts_that_are_enumerated_leave_nothing_of_ours_to_chance():

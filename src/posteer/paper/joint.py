@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posteer.core.randomness import numpy_stream
-from posteer.paper.cells import ROUNDING, Cells, Key
+from posteer.paper.cells import COLUMN, ROUNDING, Cells, Key
 from posteer.paper.published import published
 
 Read = tuple[Key, str]
@@ -29,6 +29,8 @@ DRAWS = 9_999
 RUNS = 10
 """Behind each published mean."""
 GRID = 2**13
+SAME = 1e-6
+"""Values of starts that differ by no more are the same."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def joint_test(cells: Cells, reads: Sequence[Read], starts: Starts | None, name:
         if enumerated:
             law = np.array([known[at] for at in chosen], dtype=float).T
         else:
-            law = np.array([_by_seed(cells, reads[at]) for at in chosen], dtype=float).T
+            law = _by_seed(cells, [reads[at] for at in chosen])
         rounding = np.array([_rounding(reads[at][1]) for at in chosen])
         theirs = np.array([published()[*reads[at][0], reads[at][1]].value for at in chosen])
         drawn, z = _standardised(law, theirs, rounding, enumerated, stream)
@@ -128,7 +130,12 @@ def exact_tail(law: Numbers, theirs: Numbers, rounding: Numbers) -> float:
     By convolution: starts by their mean over cells, in standard deviations, on a grid. Printed
     figures are taken half a digit nearer.
     """
-    spread = np.maximum(law.std(0), 1e-12)
+    fixed = law.std(0) < SAME
+    off_fixed = np.abs(theirs - law.mean(0))[fixed] > rounding[fixed] / 2 + SAME
+    if off_fixed.any() or fixed.all():  # what every start gives is the published figure, or never
+        return float(not off_fixed.any())
+    law, theirs, rounding = law[:, ~fixed], theirs[~fixed], rounding[~fixed]
+    spread = law.std(0)
     by_start = ((law - law.mean(0)) / spread).mean(1)
     gap = float(((theirs - law.mean(0)) / spread).mean())
     slack = float((rounding / spread).mean()) / 2
@@ -147,10 +154,19 @@ def _tail(drawn: Numbers, seen: float) -> float:
     return float((1 + (drawn >= seen).sum()) / (1 + len(drawn)))
 
 
-def _by_seed(cells: Cells, read: Read) -> list[float]:
-    cell = cells.get(read[0])
-    assert cell is not None
-    return cell.values("ess" if read[1].startswith("ess") else read[1])
+def _by_seed(cells: Cells, reads: Sequence[Read]) -> Numbers:
+    """Values by seed and cell, of the seeds that all cells have; where runs failed so that there
+    are none, of as many as each has."""
+    columns: list[dict[int, float]] = []
+    for key, statistic in reads:
+        name = COLUMN["ess" if statistic.startswith("ess") else statistic]
+        rows = cells.by_key[key].rows
+        columns.append({row["seed"]: float(row[name]) for row in rows if row[name] is not None})
+    shared = set.intersection(*(set(column) for column in columns))
+    if shared:
+        return np.array([[column[seed] for column in columns] for seed in sorted(shared)])
+    least = min(map(len, columns))
+    return np.array([list(column.values())[:least] for column in columns]).T
 
 
 def _rounding(statistic: str) -> float:

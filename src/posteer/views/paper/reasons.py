@@ -24,8 +24,8 @@ SHOWN = {
         "model."
     ),
     Why.MODELS: (
-        "Two more urns moved it as far, trained alike but for 4,000 steps, whose weights were not "
-        "kept: the records are all there is, and this cannot be run again."
+        "Two more urns moved it as far, trained alike but for 4,000 steps; they are outside in "
+        "cells where ours is not. Their weights were not kept: the records are all there is."
     ),
     Why.SNAPPING: (
         "Scored by its own last context in snapping, the same ascent ends in the best prompt. That "

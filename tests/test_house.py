@@ -19,7 +19,7 @@ ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
     "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
-    "device threads userfiles registry weights",
+    "device threads userfiles registry keeping showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry tallies finite_state atoms markov context_trees",
@@ -53,10 +53,11 @@ ORDER = {
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
     "claims tables",
-    "views": "sentences machine figures terminal paper pages",
+    "views": "sentences machine figures terminal paper notebook pages",
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show models",
     "views.paper": "figures reasons report",
+    "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",
     "cli": "options sweep pages __main__",
 }

@@ -218,7 +218,8 @@ def test_pictures_and_texts(browser, page):
     browser.open(page, "#/compare?model=urn")
     browser.export("main figure", "Save PNG")
     png = browser.downloaded("compare-dyck.png")
-    assert png[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(png[16:20], "big") == 760
+    wide = 2 * browser.read("document.querySelector('main figure svg').viewBox.baseVal.width")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(png[16:20], "big") == wide
     browser.export("main section", "Copy Markdown")
     browser.wait("document.querySelector('.told').textContent === 'Markdown copied'")
     read = "navigator.clipboard.readText().then(done, done)"

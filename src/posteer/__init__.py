@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from posteer.models.personas import personas as personas
     from posteer.models.wrapped.wrapping import wrap as wrap
     from posteer.results import Elicitation as Elicitation
+    from posteer.results import load_result as load_result
     from posteer.sweeps.results import load_results as load_results
 
 # Names resolve on first use, so that `import posteer` (and `posteer --help`) does not load torch.
@@ -49,6 +50,7 @@ _HOMES = {
     "landscape": "posteer.evaluation",
     "load": "posteer.models",
     "load_bank": "posteer.banks",
+    "load_result": "posteer.results",
     "load_results": "posteer.sweeps.results",
     "open_model": "posteer.models",
     "open_process": "posteer.families.registry",

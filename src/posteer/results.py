@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from statistics import fmean, stdev
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -16,12 +17,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from posteer.banks.drawn import LatentBank
+from posteer.core.errors import InputError, require
+from posteer.core.files import path_of
+from posteer.core.keeping import made, told
+from posteer.core.sealing import read_sealed, write_sealed
+from posteer.core.showing import Shown
 from posteer.methods.answers import Answer
 from posteer.methods.cautions import Caution
 from posteer.methods.protocol import Drawn
 from posteer.models.shares import Share
 from posteer.tokens.vocabularies import Vocabulary
 
+FORMAT = "posteer-result-1"
 HIDDEN = {
     *("exact", "n_prompts", "unasked", "candidates", "queries", "bank_tokens"),
     *("vocabulary", "alphabet_share"),
@@ -72,7 +79,7 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elicitation:
+class Elicitation(Shown):
     """What was asked, the hard prompt found, its exact utility, and how far to trust the search.
 
     Fields of its parts can be read off the record itself: `found.prompt`, `found.rank`. `drawn` is
@@ -124,6 +131,15 @@ class Elicitation:
         given = {key: value for key, value in parts.items() if value or key not in CONDITIONS}
         return {**given, "drawn": self._drawn(), "cost": self.cost, "seconds": self.seconds}
 
+    def to_frame(self) -> Any:
+        """The same as a pandas DataFrame of one row."""
+        return _frame([flat(self.to_json())])
+
+    def save(self, path: Path | str) -> None:
+        """Write all of it but a bank that was drawn, which is saved by `found.bank.save`."""
+        whole = told(self, without=[LatentBank])
+        write_sealed(path_of(path, "result"), {"format": FORMAT, "record": whole})
+
     def _drawn(self) -> dict[str, Any] | None:
         """Facts of the bank that was drawn, with the settings that draw it again."""
         bank = self.drawn.bank
@@ -142,12 +158,30 @@ def _in_words(prompt: list[int], known: Vocabulary, judged: Judged) -> dict[str,
     return {"alphabet": list(known.names), "prompt_text": known.show(prompt), **held}
 
 
+def load_result(path: Path | str | Any) -> Elicitation:
+    """A record that was saved: checked, and the same but for a bank that was drawn.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from posteer import elicit
+    >>> with TemporaryDirectory() as folder:
+    ...     found = elicit("exact:urn", "dyck", length=4, method="exhaustive")
+    ...     found.save(Path(folder) / "found.json")
+    ...     load_result(Path(folder) / "found.json").prompt
+    [0, 1, 0, 1]
+    """
+    where = path_of(path, "result")
+    facts = read_sealed(where)
+    require(facts.get("format") == FORMAT, f"{where}: no result of `save`")
+    found: Elicitation = made(Elicitation, facts.get("record"), str(where))
+    return found
+
+
 CONDITIONS = ("context", "allowed", "text")
 """Keys that are left out where nothing was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
+class Judgement(Shown):
     """How good a given prompt is, alone and among all prompts of its length."""
 
     model: str
@@ -229,6 +263,14 @@ def flat(result: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return row
 
 
+def _frame(rows: list[dict[str, Any]]) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise InputError("data frames need pandas: pip install 'posteer[results]'") from error
+    return pandas.DataFrame(rows)
+
+
 @dataclass(frozen=True)
 class MethodSummary:
     """One method over all seeds. Tokens are forward and backward together, per run."""
@@ -292,7 +334,7 @@ class MethodSummary:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """All methods on one problem. A bank's cost is shared by `amortised_over` utilities. Methods
     that need what the problem has not are `refused`, with what that is."""
 
@@ -318,6 +360,10 @@ class Comparison:
             for banked in self.methods
             if banked.bank_tokens > 0
         }
+
+    def to_frame(self) -> Any:
+        """All runs as a pandas DataFrame, one row each."""
+        return _frame([flat(run.to_json()) for one in self.methods for run in one.runs])
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -26,6 +26,7 @@ from posteer.core.device import undisturbed
 from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
 from posteer.core.reading import read_json
+from posteer.core.showing import Shown
 from posteer.core.spec import shown
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Counted, Described, Fittable, Latents, Prior
@@ -130,7 +131,7 @@ class Bank:
 
 
 @dataclass(frozen=True, eq=False)
-class LatentBank(Bank):
+class LatentBank(Bank, Shown):
     """Latents of a prior or posterior as they were drawn, with their provenance.
 
     `counts` are the statistics of each rollout, `snapshots` those at earlier lengths, `unvisited`

@@ -31,6 +31,7 @@ from posteer.core import Progress, require
 from posteer.core.device import undisturbed
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Int
+from posteer.core.showing import Shown
 from posteer.families.atoms.classified import classified_by
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import FinitePrior, Prior
@@ -77,7 +78,7 @@ class CheckSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterReport:
+class FilterReport(Shown):
     """What the checks found. `prior` and `ranks` need a known process and are None without one;
     `order` and what is counted are of Markov latents, and None of others.
 

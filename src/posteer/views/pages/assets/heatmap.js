@@ -29,6 +29,7 @@ export function marksLegend() {
 }
 
 export function scaleLegend(scale, text) {
+  if (!(scale.high > scale.low)) return null;
   const [wide, high] = [120, 10];
   const colours = ramp(scale, 24);
   const bars = colours.map((colour, i) => svg("rect", { x: (i * wide) / colours.length, y: 0, width: wide / colours.length + 0.5, height: high, fill: colour }));

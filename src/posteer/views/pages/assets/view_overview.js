@@ -61,10 +61,10 @@ function agreementTable(counts) {
 function outsideTable(rows) {
   return {
     columns: [
-      { label: "utility", value: (r) => r.target, head: true },
-      { label: "model", value: (r) => r.model },
+      { label: "utility", class: "keep", value: (r) => r.target, head: true },
+      { label: "model", class: "keep", value: (r) => r.model },
       { label: "m", value: (r) => r.length, number: true },
-      { label: "method", value: (r) => r.method },
+      { label: "method", class: "keep", value: (r) => r.method },
       { label: "published", value: (r) => r.published, text: (r) => fixed(r.published, 2), number: true },
       { label: "ours", value: (r) => r.ours, text: (r) => fixed(r.ours, 2), number: true },
       { label: "in standard errors", value: (r) => r.errors, text: (r) => signed(r.errors, 1), number: true },

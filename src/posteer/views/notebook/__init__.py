@@ -1,0 +1,1 @@
+"""Records in a notebook: tables in HTML and plots with matplotlib."""

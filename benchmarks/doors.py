@@ -188,7 +188,7 @@ class Recurrent(nn.Module):
 def weights() -> tuple[Any, Any, Any]:
     """Of a small network, as arrays."""
     generator = torch.Generator().manual_seed(0)
-    shapes = ((2, 32), (32, 64), (64, 2))
+    shapes = ((2, 128), (128, 512), (512, 2))
     table, up, out = (torch.randn(shape, generator=generator).numpy() for shape in shapes)
     return table, up, out
 
@@ -200,7 +200,7 @@ def numpy_model() -> tuple[Model, Callable[[Tensor], Any]]:
     def predict(tokens: Any) -> Any:
         return numpy.tanh(table[tokens].cumsum(1) @ up) @ out
 
-    how = {"arrays": "numpy", "all_positions": True, "gives": "logits"}
+    how: dict[str, Any] = {"arrays": "numpy", "all_positions": True, "gives": "logits"}
     return posteer.wrap(predict, vocab_size=2, **how), lambda rows: predict(rows.numpy())
 
 
@@ -210,10 +210,10 @@ def jax_model() -> tuple[Model, Callable[[Tensor], Any]]:
 
     table, up, out = map(jax.numpy.asarray, weights())
 
-    @jax.jit
-    def predict(tokens: Any) -> Any:
+    def network(tokens: Any) -> Any:
         return jax.numpy.tanh(table[tokens].cumsum(1) @ up) @ out
 
+    predict = jax.jit(network)
     model = posteer.wrap(predict, vocab_size=2, all_positions=True, gives="logits")
     return model, lambda rows: numpy.asarray(predict(rows.numpy()))
 

@@ -75,6 +75,19 @@ def test_j_is_that_of_enumeration(make):
 
 
 @every_network
+def test_all_prompts_are_ranked_as_one_by_one(make):
+    model = wrapped(make, alphabet=" H, T")
+    field = posteer.landscape(model, "dyck", 7, 2)
+    values = posteer.expected_utility(model, "dyck", all_sequences(2, 7), 2).expected_utility
+    assert torch.allclose(field.values, values, atol=1e-10)
+    record = posteer.evaluate(model, "dyck", "HTHTHTH", horizon=2, rank=True)
+    assert record.rank == 1 + int((values > values[0b0101010] + field.tie).sum())
+    if model.masked:
+        price = 7 + tree_size(2, 2)
+        assert record.judging_tokens < 128 * price, "what prompts begin with is read once"
+
+
+@every_network
 def test_gradients_are_those_of_differences(make):
     model = wrapped(make)
     assert Can.ONE_HOTS in model.can and Can.EMBED in model.can
@@ -126,6 +139,11 @@ def test_the_meter_counts_what_the_network_reads(make):
         before = meter.queries.forward_tokens
         meter.shared_log_probs(prompts, 3)
         assert meter.queries.forward_tokens - before == sum(read) == prompt_tree_size(prompts, 3, 3)
+        read.clear()
+        before, firsts = meter.queries.forward_tokens, all_sequences(3, 2)
+        meter.product_log_probs(firsts, prompts, 2)
+        own = 9 * (2 + prompt_tree_size(prompts, 3, 2))
+        assert meter.queries.forward_tokens - before == sum(read) == own
     handle.remove()
 
 

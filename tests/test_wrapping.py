@@ -223,3 +223,21 @@ def test_functions_made_by_hand_are_not_asked_twice():
 
     FunctionModel(counting, vocab_size=2, order=0).start(3)
     assert asked == [3]
+
+
+def test_utilities_see_names_where_they_ask_for_them():
+    model = posteer.wrap(lambda t: polya(t)[:, -1], vocab_size=2, order=1, alphabet="H,T")
+
+    def heads(continuation, before):
+        assert set(continuation) | set(before) <= {"H", "T"}
+        return continuation.count("H") + 10 * (before[-1] == "T")
+
+    heads.reads_names = True
+    found = posteer.evaluate(model, heads, "HHT", horizon=2)
+    expected = posteer.evaluate(model, lambda y, c: y.count(0) + 10 * c[-1], "HHT", horizon=2)
+    assert found.expected_utility == pytest.approx(expected.expected_utility)
+
+
+def test_a_module_without_a_tokenizer_has_names_for_all_its_tokens():
+    model = posteer.wrap(Recurrent().eval(), alphabet="A,C,G,T,-")
+    assert model.vocabulary.show([0, 3, 4]) == "AT-" and model.alphabet.ids == (0, 1, 2, 3, 4)

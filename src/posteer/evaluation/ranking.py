@@ -29,12 +29,16 @@ from posteer.goals.objectives import Objective, objective_of
 from posteer.goals.utilities import Goal, open_goal
 from posteer.models.continuations import (
     LEAVES_AT_ONCE,
+    NODES_IN_ONE_PASS,
+    ProductOfPrompts,
     continuation_laws,
     laws_by_levels,
+    product_laws,
 )
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
 from posteer.models.registry import open_metered
+from posteer.models.trees import tree_size
 from posteer.tokens.conditions import AllowedPrompts, open_allowed
 from posteer.tokens.contexts import all_sequences
 from posteer.tokens.drawing import list_allowed
@@ -138,11 +142,7 @@ def landscapes(
     prompts = all_sequences(vocab, length) if allowed is None else list_allowed(allowed, length)
     prompts = prompts[~model.impossible(prompts)]
     _require_some(model, prompts, length)
-    laws: list[Tensor] = []
-    for rows in prompts.split(part):
-        laws.append(continuation_laws(model, rows, horizon))
-        _report(progress, laws, len(prompts))
-    every = torch.cat(laws)
+    every = _laws_of_all(model, prompts, horizon, part, allowed, progress)
     found: list[PromptLandscape | None] = []
     for objective in objectives:
         value = objective.of_laws(every, model.last_contexts(objective.order, prompts))
@@ -150,6 +150,31 @@ def landscapes(
         best = prompts[int(value.argmax())]
         found.append(PromptLandscape(value, [1] * len(prompts), best, _rounding(model)))
     return found
+
+
+def _laws_of_all(
+    model: Model,
+    prompts: Int[Tensor, "K m"],
+    horizon: int,
+    part: int,
+    allowed: AllowedPrompts | None,
+    progress: Progress | None,
+) -> Float[Tensor, "K Y"]:
+    length = prompts.shape[1]
+    if _as_product(model, horizon, allowed) and len(prompts) == model.vocab_size**length:
+        whole = ProductOfPrompts.of(model.vocab_size, length, horizon)
+        return product_laws(model, whole, horizon)
+    laws: list[Tensor] = []
+    for rows in prompts.split(part):
+        laws.append(continuation_laws(model, rows, horizon))
+        _report(progress, laws, len(prompts))
+    return torch.cat(laws)
+
+
+def _as_product(model: Model, horizon: int, allowed: AllowedPrompts | None) -> bool:
+    """Whether all prompts are read with beginnings and ends in common."""
+    reads = allowed is None and Can.READ_PRODUCTS in model.can
+    return reads and tree_size(model.vocab_size, horizon) <= NODES_IN_ONE_PASS
 
 
 def _require_some(model: Model, possible: Sized, length: int) -> None:
@@ -173,6 +198,9 @@ def tokens_of_landscape(
         return None
     if vocab**horizon > ENUMERABLE_CONTINUATIONS or vocab ** (length + horizon) > ENUMERABLE_LEAVES:
         return None
+    if _as_product(model, horizon, allowed):
+        whole = ProductOfPrompts.of(vocab, length, horizon)
+        return model.tokens_of_product(whole.firsts, whole.lasts, horizon)
     n_prompts = vocab**length if allowed is None else len(list_allowed(allowed, length))
     return int(n_prompts * model.tokens_of(length, horizon))
 

@@ -1,7 +1,8 @@
 """Any Python callable as a utility: `function(continuation)` or `function(continuation, context)`.
 
-The function gets plain tuples of ints and returns a number. It is called once per distinct
-continuation (and context), so a slow judge is not asked the same question twice.
+The function gets plain tuples of ints, or of tokens' names where it says `reads_names = True`, and
+returns a number. It is called once per distinct continuation (and context), so a slow judge is not
+asked the same question twice.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ class CallableUtility:
         order: int = 0,
         name: str = "",
         home: Home | None = None,
+        names: tuple[str, ...] = (),
     ) -> None:
         self.function, self._home = function, home
         self.name = name or getattr(function, "__name__", "utility")
         self._reads_context = _number_of_arguments(function, self.name) == 2
+        by_name = bool(getattr(function, "reads_names", False))
+        self._names = names or tuple(map(str, range(vocab_size))) if by_name else ()
         self.order = order if self._reads_context else 0
         self.space = ContextSpace(vocab_size, self.order)
         self._answers: dict[tuple[tuple[int, ...], int], float] = {}
@@ -62,12 +66,15 @@ class CallableUtility:
         if key not in self._answers:
             if len(self._answers) >= REMEMBERED:  # long horizons ask ever new questions
                 self._answers.clear()
-            arguments: tuple[Any, ...] = (continuation,)
+            arguments: tuple[Any, ...] = (self._told(continuation),)
             if self._reads_context:
                 tokens = self.space.decode(torch.tensor(context)).tolist()
-                arguments = (continuation, tuple(tokens))
+                arguments = (*arguments, self._told(tuple(tokens)))
             self._answers[key] = self._checked(arguments)
         return self._answers[key]
+
+    def _told(self, tokens: tuple[int, ...]) -> tuple[Any, ...]:
+        return tuple(self._names[token] for token in tokens) if self._names else tokens
 
     def _checked(self, arguments: tuple[Any, ...]) -> float:
         said = shown(", ".join(str(argument) for argument in arguments))
@@ -104,7 +111,11 @@ def _number_of_arguments(function: Callable[..., float] | Any, name: str) -> int
     return len(positional)
 
 
-def from_file(text: str, vocab_size: int, order: int) -> CallableUtility:
+def from_file(
+    text: str, vocab_size: int, order: int, names: tuple[str, ...] = ()
+) -> CallableUtility:
     """`./file.py:function`."""
     function, home = object_from_file(text)
-    return CallableUtility(function, vocab_size=vocab_size, order=order, name=text, home=home)
+    return CallableUtility(
+        function, vocab_size=vocab_size, order=order, name=text, home=home, names=names
+    )

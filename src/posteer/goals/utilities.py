@@ -43,16 +43,17 @@ class Over(Protocol):
 def open_goal(given: str | Goal | Callable[..., float] | Any, over: Over) -> Goal:
     """A goal by name, by `./file.py:function`, as an object, or as a plain function.
 
-    A function of two arguments is given the prompt's last `order` tokens too.
+    A function of two arguments is given the prompt's last `order` tokens too; one that says
+    `reads_names = True` is given the names of tokens.
 
     >>> from posteer.tokens.contexts import ContextSpace
     >>> open_goal("forward-xent(tau-0.2)", ContextSpace(vocab_size=2, order=1)).name
     'forward-xent(tau-0.2)'
     """
-    vocab_size = over.vocab_size
+    vocab_size, names = over.vocab_size, getattr(over, "names", ())
     if isinstance(given, str):
         if ".py:" in given:
-            return from_file(given, vocab_size, over.order)
+            return from_file(given, vocab_size, over.order, names)
         spec = parse_spec(given)
         return UTILITIES[spec.name](spec, vocab_size)
     if isinstance(given, Utility | ForwardCrossEntropy):
@@ -63,7 +64,7 @@ def open_goal(given: str | Goal | Callable[..., float] | Any, over: Over) -> Goa
             f"{given.name} is for {size} tokens: the model has {vocab_size}",
         )
         return given
-    return CallableUtility(given, vocab_size=vocab_size, order=over.order)
+    return CallableUtility(given, vocab_size=vocab_size, order=over.order, names=names)
 
 
 def open_utility(given: str | Utility | Callable[..., float], over: Over) -> Utility:

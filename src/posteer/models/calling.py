@@ -22,8 +22,8 @@ from posteer.core.spec import shown
 from posteer.core.userfiles import Home, users_own
 from posteer.models.laws import lawful
 
-FEWEST_ROWS, FEWEST_TOKENS = 8, 16
-"""Rows and lengths are filled up to these, or to the next power of two."""
+FEWEST_ROWS, FEWEST_TOKENS = 8, 8
+"""Rows and lengths are filled up to these, to the next power of two, or to one and a half."""
 
 STEADY = 1e-4
 """Probabilities that differ by more between two calls are not the same answer."""
@@ -123,7 +123,8 @@ class Calling:
 
 
 def _next(n: int, fewest: int) -> int:
-    return max(fewest, 1 << max(n - 1, 0).bit_length())
+    above = 1 << max(n - 1, 0).bit_length()
+    return max(fewest, above * 3 // 4 if n <= above * 3 // 4 else above)
 
 
 def as_tensor(given: Any) -> Tensor:

@@ -99,6 +99,11 @@ class Conditioned(Model):
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         return self.base.shared_log_probs(self.after_context(prompts), horizon)
 
+    def product_log_probs(
+        self, firsts: Int[Tensor, "P k"], lasts: Int[Tensor, "S n"], horizon: int
+    ) -> Float[Tensor, "K Y"]:
+        return self.base.product_log_probs(self.after_context(firsts), lasts, horizon)
+
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int
     ) -> Float[Tensor, "B Y"]:

@@ -6,6 +6,7 @@ read once; a transformer reads the whole tree in one pass.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from posteer.core.device import free_cached, is_out_of_memory
 from posteer.core.shapes import Float, Int
 from posteer.models.protocol import Can, Model
 from posteer.models.trees import prompt_tree_size, tree_size
+from posteer.tokens.contexts import all_sequences
 
 NODES_IN_ONE_PASS = 256
 """Nodes of a continuation tree up to which a transformer reads it behind one mask."""
@@ -97,6 +99,51 @@ def shared_laws(model: Model, prompts: Int[Tensor, "B m"], horizon: int) -> Floa
     ]
     model.check_laws()
     return torch.cat(laws)[where]
+
+
+@dataclass(frozen=True)
+class ProductOfPrompts:
+    """All prompts of a length as all beginnings with all ends, so that the tree behind a beginning
+    is about as large as is read behind one mask."""
+
+    firsts: Int[Tensor, "P k"]
+    lasts: Int[Tensor, "S n"]
+
+    @staticmethod
+    def of(vocab_size: int, length: int, horizon: int) -> ProductOfPrompts:
+        last = 1
+        while last < length and _ends(vocab_size, last + 1, horizon) <= NODES_IN_ONE_PASS:
+            last += 1
+        first = length - last
+        return ProductOfPrompts(all_sequences(vocab_size, first), all_sequences(vocab_size, last))
+
+
+def _ends(vocab_size: int, length: int, horizon: int) -> int:
+    """Nodes of the tree of all ends of a length, and of their continuations."""
+    return tree_size(vocab_size, length + horizon)
+
+
+def product_laws(model: Model, prompts: ProductOfPrompts, horizon: int) -> Float[Tensor, "K Y"]:
+    """Log-probabilities of all continuations of all prompts, in lexicographic order."""
+    nodes = _ends(model.vocab_size, prompts.lasts.shape[1], horizon)
+    width = len(model.context) + prompts.firsts.shape[1] + nodes
+    part = max(1, min(TOKENS_AT_ONCE // width, model.batch_limit(width)))
+    laws, at = [], 0
+    while at < len(prompts.firsts):
+        some = prompts.firsts[at : at + part]
+        try:
+            with model.attempt():
+                law = model.product_log_probs(some, prompts.lasts, horizon)
+        except RuntimeError as error:
+            if part == 1 or not is_out_of_memory(error):
+                raise
+            part = (part + 1) // 2
+            free_cached()
+            continue
+        laws.append(law.double().cpu())
+        model.check_laws()
+        at += len(some)
+    return torch.cat(laws)
 
 
 def laws_by_levels(model: Model, state: Any, n_prompts: int, horizon: int) -> Float[Tensor, "B Y"]:

@@ -40,6 +40,9 @@ class HistoryState:
         return HistoryState(self.tokens[rows], self.log_probs[rows])
 
 
+TOKENS_IN_A_CALL = 2**15
+"""Of paths that are read side by side: more of them no longer fit a processor's caches."""
+
 LONGEST_CONTEXT = 4096
 """Tokens of a context that a function is sent whole histories of, one token more each time."""
 
@@ -117,12 +120,14 @@ class FunctionModel(Model):
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
     ) -> Float[Tensor, "B Y"]:
-        """All paths of continuations side by side, in one call."""
+        """All paths of continuations side by side, in few calls."""
         if Can.READ_TREES not in self.can:
             raise NotImplementedError
         paths = all_sequences(self.vocab_size, horizon - 1)
         rows = prompts.cpu().repeat_interleave(len(paths), 0)
-        laws = self.calling.laws(torch.cat([rows, paths.repeat(len(prompts), 1)], 1))
+        whole = torch.cat([rows, paths.repeat(len(prompts), 1)], 1)
+        parts = whole.split(max(1, TOKENS_IN_A_CALL // max(1, whole.shape[1])))
+        laws = torch.cat([self.calling.laws(part) for part in parts])
         laws = laws[:, prompts.shape[1] :].unflatten(0, (len(prompts), -1))
         return along_paths(laws[:, 0, 0], laws[:, :, 1:], paths)
 

@@ -188,6 +188,19 @@ class Metered(Model):
         self.spending.charge(self.context_tokens + read * self.tokens_per_token)
         return self._look_at(self.inner.shared_log_probs(prompts, horizon), horizon)
 
+    def product_log_probs(
+        self, firsts: Int[Tensor, "P k"], lasts: Int[Tensor, "S n"], horizon: int
+    ) -> Float[Tensor, "K Y"]:
+        self.spending.charge(self.tokens_of_product(firsts, lasts, horizon))
+        return self._look_at(self.inner.product_log_probs(firsts, lasts, horizon), horizon)
+
+    def tokens_of_product(
+        self, firsts: Int[Tensor, "P k"], lasts: Int[Tensor, "S n"], horizon: int
+    ) -> int:
+        """Tokens of all beginnings, and behind each of the tree of all ends."""
+        own = firsts.shape[1] + prompt_tree_size(lasts, self.vocab_size, horizon)
+        return len(firsts) * (self.context_tokens + own * self.tokens_per_token)
+
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int
     ) -> Float[Tensor, "B Y"]:

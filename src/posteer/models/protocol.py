@@ -28,6 +28,7 @@ class Can(Flag):
     """What a model can do beyond advancing.
 
     READ_TREES: the law of all continuations of prompts in one pass, prompts sharing beginnings.
+    READ_PRODUCTS: the same of all ends behind all beginnings of prompts.
     ONE_HOTS: that law as a differentiable function of one-hot rows. EMBED: of embeddings.
     NARROW: keep a cache in half the bytes while it is rolled out.
     EXACT: its predictions are exact Bayes under its `prior`.
@@ -41,6 +42,7 @@ class Can(Flag):
     NARROW = auto()
     EXACT = auto()
     SHARES = auto()
+    READ_PRODUCTS = auto()
 
 
 @runtime_checkable
@@ -184,6 +186,13 @@ class Model:
 
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         """The same; what prompts begin with in common is read once (`READ_TREES`)."""
+        raise NotImplementedError
+
+    def product_log_probs(
+        self, firsts: Int[Tensor, "P k"], lasts: Int[Tensor, "S n"], horizon: int
+    ) -> Float[Tensor, "K Y"]:
+        """Every continuation of every beginning with every end, ends varying fastest; of each
+        beginning, what ends begin with in common is read once (`READ_PRODUCTS`)."""
         raise NotImplementedError
 
     def continuation_log_probs_of_rows(

@@ -103,7 +103,8 @@ class PromptTree(TokenTree):
     below: ContinuationTree
 
     def join(self, laws: Float[Tensor, "B n1 V"]) -> Float[Tensor, "K Y"]:
-        return self.below.join(laws[0, self.ends.to(laws.device)])
+        ends = laws[:, self.ends.to(laws.device)]  # of the same prompts behind each of B prefixes
+        return self.below.join(ends.flatten(0, 1))
 
 
 def _distinct(prompts: Int[Tensor, "B m"]) -> tuple[Int[Tensor, "U m"], list[int]]:

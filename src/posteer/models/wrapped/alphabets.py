@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from posteer.core.errors import InputError, require
 from posteer.core.spec import shown, whole_number
+from posteer.tokens.vocabularies import names_given
 
 EXAMPLE = "' H, T'"
 MOST_TOKENS_STEERED = 256
@@ -67,6 +68,9 @@ def open_alphabet(given: Any, tokenizer: Tokenizer | None, size: int, name: str)
         )
         return Alphabet(tuple(range(size)))
     pieces = pieces_of(given)
+    words = [piece for piece in pieces if isinstance(piece, str) and not piece.strip().isdigit()]
+    if tokenizer is None and len(words) == size == len(pieces):
+        return Alphabet(tuple(range(size)), names_given(words, size, name))
     ids = tuple(_id_of(piece, tokenizer, size, name) for piece in pieces)
     require(2 <= len(ids) <= MOST_TOKENS_STEERED, _wrong_number(len(ids)))
     for at, one in enumerate(ids):

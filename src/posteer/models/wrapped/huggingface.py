@@ -253,6 +253,16 @@ class HuggingFaceModel(Worded):
         nothing = self.embeddings()[None, :0]
         return tree.join(self._tree_laws(nothing, tree))
 
+    @torch.no_grad()
+    def product_log_probs(
+        self, firsts: Int[Tensor, "P k"], lasts: Int[Tensor, "S n"], horizon: int
+    ) -> Float[Tensor, "K Y"]:
+        """One tree of all ends behind each beginning."""
+        if not self.masked:
+            raise NotImplementedError
+        tree = prompt_tree(lasts, self.vocab_size, horizon)
+        return tree.join(self._tree_laws(self._embedded(firsts), tree))
+
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int
     ) -> Float[Tensor, "B Y"]:
@@ -320,6 +330,8 @@ class HuggingFaceModel(Worded):
             with users_own(self.name):
                 self.continuation_log_probs(prompts, 2)
             require(False, f"{self.name} predicts otherwise when it reads from its cache")
+        if self.masked:
+            self.can |= Can.READ_PRODUCTS
         embedded = self._embedded(prompts)
         if self._agrees(
             lambda: self.continuation_log_probs_of_embeddings(embedded, 2), expected, alike

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posteer.core.errors import require
-from posteer.core.limits import NUMBERS_IN_PASSING
+from posteer.core.limits import NUMBERS_AT_ONCE
 from posteer.core.shapes import Float, Int
 from posteer.core.userfiles import users_own
 from posteer.models.protocol import Can, Model
@@ -90,7 +90,7 @@ class ModuleModel(Worded):
         )
 
     def batch_limit(self, n_tokens: int) -> int:
-        return max(1, NUMBERS_IN_PASSING // (self.size * (n_tokens + len(self.opening) + 1)))
+        return max(1, NUMBERS_AT_ONCE // (self.size * (n_tokens + len(self.opening) + 1)))
 
     def _ask(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T U"]:
         """Logits of all tokens of its vocabulary, after each id."""
@@ -102,8 +102,6 @@ class ModuleModel(Worded):
         found = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         expected = f"({len(ids)}, {ids.shape[1]}, tokens)"
         require(fits, f"{self.name} returned logits of shape {found}: expected {expected}")
-        finite = not bool(given.detach().isnan().any())
-        require(finite, f"{self.name} returned logits that are no numbers")
         return given
 
     def _whole(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B n"]:
@@ -202,6 +200,8 @@ class ModuleModel(Worded):
         """Whether it says the same twice, and reads rows of ours as its own."""
         prompts = torch.tensor([[0, 1], [1, 1]])
         expected = self.continuation_log_probs(prompts, 2)
+        numbers = not bool(expected.isnan().any())
+        require(numbers, f"{self.name} returned logits that are no numbers")
         again = self.continuation_log_probs(prompts, 2)
         alike = ALIKE.get(expected.dtype, 0.1)
         steady = bool(((again - expected).abs() <= alike).all())

@@ -11,7 +11,7 @@ from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import checked_path
 from posteer.banks.plans import SIZES, DrawPlan, fitted_family, seconds_of
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw, most_of
+from posteer.banks.sizing import draw, is_sized, most_of, to_tune
 from posteer.core import Progress, require
 from posteer.core.device import undisturbed
 from posteer.core.files import path_of
@@ -79,7 +79,7 @@ def sample(
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
     """
-    sizes = {}
+    sizes: dict[str, Any] = {}
     if rollouts is not None:
         sizes["n_samples"] = within(rollouts, "rollouts", 2, MOST_LATENTS)
     if length is not None:
@@ -96,6 +96,8 @@ def sample(
         keep_tokens=keep_tokens,
         family=asked_family(opened, family),
     )
+    if family is None and unvisited == UNVISITED and is_sized(opened, plan):
+        plan = to_tune(opened, plan)
     chunk = None if chunk is None else within(chunk, "chunk", 1, MOST_LATENTS)
     if out is None and plan == DrawPlan():
         shipped = shipped_bank(opened.fingerprint)

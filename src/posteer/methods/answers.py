@@ -141,7 +141,9 @@ class Verification:
     """What asking the model itself about candidates gave.
 
     `compared` candidates were asked about for `tokens`; the best had been in `place` (from 1).
-    `standard_error` is that of a sampled J, 0 where it is exact.
+    `standard_error` is that of a sampled J, 0 where it is exact. Where asking went by `rounds`,
+    each led by the answers before, no prompt that was looked at is expected to exceed `bound`, two
+    standard errors added; `settled`: the best one is above. A prompt met on the way had no `place`.
     """
 
     outcome: Asked
@@ -149,6 +151,9 @@ class Verification:
     place: int | None = None
     tokens: int = 0
     standard_error: float | None = None
+    rounds: int = 1
+    bound: float | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from posteer.core.limits import ENUMERABLE_CLASSES, LISTED_PROMPTS
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
 from posteer.methods.bounds.method import atoms_of
-from posteer.methods.latent_source import draw_plan, require_no_saving
+from posteer.methods.latent_source import draw_plan, require_no_saving, with_tuned_bank
 from posteer.methods.needs import unmet
 from posteer.methods.protocol import Drawn, LatentsFrom, Needs, Problem, Work
 from posteer.methods.registry import open_method
@@ -66,6 +66,8 @@ class Auto:
         if method.needs.latents is not LatentsFrom.ROLLOUTS:
             why = f"{choice.method} is used, which draws none"
             require_no_saving(problems[0].request.save_bank, why)
+        if any(reason.because is Because.ROLLED_OUT for reason in choice.reasons):
+            problems = with_tuned_bank(problems, progress)
         answers = method.solve(problems, progress)
         answers[0] = replace(answers[0], queries=answers[0].queries.plus(looked))
         choice = _with_sizes(choice, problems[0].drawn)

@@ -18,7 +18,7 @@ from posteer.banks.plans import DrawPlan, seconds_of
 from posteer.banks.probes import ChangedModelError, require_laws
 from posteer.banks.reweighed import effective_latents, weighed
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw, is_sized, least_of
+from posteer.banks.sizing import draw, is_sized, least_of, to_tune
 from posteer.core import InputError, Progress, integer, phase, require
 from posteer.core.limits import SAMPLED_ROLLOUTS
 from posteer.evaluation import tokens_of_value
@@ -102,6 +102,21 @@ def banks_of(needs: Needs, problems: list[Problem], progress: Progress | None) -
     return banks
 
 
+def with_tuned_bank(problems: list[Problem], progress: Progress | None) -> list[Problem]:
+    """The problems with a bank drawn for them whose latents predict the model best, where it is no
+    declared filter; as they are elsewhere."""
+    first = problems[0]
+    base, plan = first.model.base, replace(draw_plan(), context=first.context)
+    if first.bank is not None or not is_sized(base, plan):
+        return problems
+    plan = to_tune(base, plan)
+    if not plan.tuned:
+        return problems
+    with phase("bank"):
+        bank = _drawn_now(plan, first, progress)
+    return [replace(problem, bank=bank) for problem in problems]
+
+
 def require_room(needs: Needs, problem: Problem, method: str) -> None:
     """Refuse latents that one batch could not hold, and say how many it could."""
     per_latent = problem.vocab_size ** (problem.markov.order + 1)
@@ -133,6 +148,8 @@ def _rolled_out(
 ) -> tuple[Bank, Bank | None]:
     model, context = problem.model, problem.context
     base, given = model.base, problem.bank
+    if given is not None and given is problem.drawn.bank:
+        return given, None
     if given is not None:
         _require_match(problem, base, given)
         _require_a_draw(problem, "the bank is given")

@@ -114,10 +114,29 @@ def verified_text(found: Verification) -> str:
         return "no: the method has one candidate"
     if found.outcome is Asked.NO_BUDGET:
         return "no: the budget does not pay for two candidates"
+    if found.rounds > 1 or found.bound is not None:
+        return _adapted_text(found)
     place = "its own first choice" if found.place == 1 else f"the one it had in place {found.place}"
     how = f", each ± {found.standard_error:.4f} by sampling" if found.standard_error else ""
     return (
         f"best of {found.compared} on the model itself{how}: {place}; {found.tokens:,} model tokens"
+    )
+
+
+def _adapted_text(found: Verification) -> str:
+    """What asking round after round gave."""
+    place = {None: "met on the way", 1: "the bank's first choice"}
+    which = place.get(found.place, f"the bank's choice {found.place}")
+    if found.settled:
+        rest = "no other is expected to be better by two errors"
+    elif found.bound is None:
+        rest = "nothing is left to ask"
+    else:
+        rest = f"others may reach {found.bound:.4f} (two errors added)"
+    times = "round" if found.rounds == 1 else "rounds"
+    return (
+        f"best of {found.compared} on the model itself, asked in {found.rounds} {times}: {which}; "
+        f"{rest}; {found.tokens:,} model tokens"
     )
 
 

@@ -194,6 +194,6 @@ def _best_by(found: dict[Fit, float], name: str) -> dict[float, float]:
     """For each value of one setting the best that any of the others make of it."""
     best: dict[float, float] = {}
     for fit, value in found.items():
-        key = getattr(fit, name)
+        key = float(getattr(fit, name))
         best[key] = max(value, best.get(key, -math.inf))
     return best

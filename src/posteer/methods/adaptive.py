@@ -2,7 +2,8 @@
 
 The bank's surrogate is corrected by what the model was read to say (`banks.correction`), and again
 by every answer. Each round asks about the prompts that may be best, by their value and its error,
-until the budget is spent or no prompt that was looked at can be better by two errors.
+until the budget is spent or no prompt that was looked at can be better by two errors. Errors grow
+with how far off the answers were so far (`Surprise`).
 """
 
 from __future__ import annotations
@@ -50,6 +51,24 @@ class Answers:
     rounds: int
     bound: float
     settled: bool
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """How many errors answers were off by so far: a root mean square, with a few surprises of two
+    errors put before them. Errors are multiplied by it."""
+
+    squares: float = 16.0
+    count: int = 4
+
+    @property
+    def scale(self) -> float:
+        return (self.squares / self.count) ** 0.5
+
+    def after(self, off: Float[Tensor, "K"]) -> Surprise:
+        """With further answers, each off by so many unscaled errors."""
+        known = off[off.isfinite()]
+        return Surprise(self.squares + float((known**2).sum()), self.count + len(known))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +138,7 @@ def ask_adaptively(
     length = pool.candidates.shape[1]
     asked = torch.zeros(0, length, dtype=torch.long)
     found = torch.zeros(0, dtype=torch.float64)
-    rounds, bound, settled = 0, torch.inf, False
+    rounds, bound, settled, surprise = 0, torch.inf, False, Surprise()
     each = max(1, -(-most // ROUNDS))
     while (room := min(each, most - len(asked), affordable())) > 0:
         prompts, value = pool.prompts(values, asked)
@@ -128,13 +147,15 @@ def ask_adaptively(
         if len(prompts) == 0:
             settled, bound = pool.is_all, -torch.inf
             break
-        error = values.errors(prompts)
+        error = surprise.scale * values.errors(prompts)
         bound = float((value + ERRORS * error).max())
         settled = len(found) > 0 and bound <= float(found.max())
         if settled:
             break
-        chosen = prompts[(value + error).argsort(descending=True, stable=True)[:room]]
+        first = (value + error).argsort(descending=True, stable=True)[:room]
+        chosen = prompts[first]
         own, laws = ask(chosen)
+        surprise = surprise.after((own.double() - value[first]) * surprise.scale / error[first])
         asked, found = torch.cat([asked, chosen]), torch.cat([found, own.double()])
         vocab, horizon = pool.vocab_size, values.horizon
         values = values.with_more(readings_of(chosen, laws, vocab, horizon))

@@ -55,6 +55,7 @@ def sample(
     unvisited: str | Any = UNVISITED,
     family: str | Any | None = None,
     keep_tokens: bool = False,
+    tuned: bool | None = None,
     out: str | Path | Any | None = None,
     chunk: int | Any | None = None,
     device: str | Any = "auto",
@@ -73,7 +74,9 @@ def sample(
 
     `family` says what the latents are believed to be, where the model does not or says otherwise:
     `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
-    the model's own finite prior. `alphabet` and `text` as in a request.
+    the model's own finite prior. With `tuned` it is Markov kernels of the order, and smoothed as,
+    predicts held-out rollouts best, whatever the utility; by default so for a model that is no
+    declared filter where nothing else is said. `alphabet` and `text` as in a request.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -96,7 +99,11 @@ def sample(
         keep_tokens=keep_tokens,
         family=asked_family(opened, family),
     )
-    if family is None and unvisited == UNVISITED and is_sized(opened, plan):
+    require(tuned in (None, True, False), f"tuned {shown(tuned)}: expected yes, no or nothing")
+    if tuned is None:
+        tuned = family is None and unvisited == UNVISITED and is_sized(opened, plan)
+    if tuned:
+        require(family is None, "tuned latents have the order that predicts best: give no family")
         plan = to_tune(opened, plan)
     chunk = None if chunk is None else within(chunk, "chunk", 1, MOST_LATENTS)
     if out is None and plan == DrawPlan():

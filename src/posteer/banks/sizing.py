@@ -46,7 +46,7 @@ def is_sized(model: Model, plan: DrawPlan) -> bool:
 def to_tune(model: Model, plan: DrawPlan) -> DrawPlan:
     """The plan for a model that is no declared filter: latents are those that predict it best,
     where they are Markov kernels."""
-    if not isinstance(model.family, MarkovFamily):
+    if not isinstance(model.family, MarkovFamily) or plan.family:
         return plan
     return replace(plan, tuned=True, keep_tokens=True)
 

@@ -26,8 +26,8 @@ ORDERS = range(4)
 LARGEST_TABLE = 2**8
 """Probabilities of a kernel up to which an order is tried."""
 
-SMOOTHINGS = (0.1, 0.25, 0.5, 1.0, 2.0)
-"""Counts that each token of a row begins with."""
+SMOOTHINGS, FIRST_SMOOTHING = (0.1, 0.25, 0.5, 1.0, 2.0), 0.5
+"""Counts that each token of a row begins with, and those that orders and lengths are tried with."""
 
 TEMPERS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 SHORTEST = 8
@@ -36,7 +36,7 @@ SHORTEST = 8
 PREDICTED = 48
 """Tokens of each held-out rollout that are predicted: prompts are seldom longer."""
 
-ROLLOUTS = 256
+ROLLOUTS = 192
 """Rollouts that the choice is made on, in two halves."""
 
 
@@ -120,7 +120,11 @@ def predicted(
 
 
 def tune(sequences: Int[Tensor, "L T"], vocab_size: int, seed: int = 0) -> Tuning:
-    """The fit by which either half of the rollouts predicts the other best."""
+    """The fit by which either half of the rollouts predicts the other best.
+
+    Order and length are chosen first, then smoothing, then temper. Of lengths that cannot be told
+    from the best, by a standard error, the longest is taken: of a filter that is right.
+    """
     shuffled = torch.randperm(len(sequences), generator=torch_stream(seed, "tuning-halves"))
     kept = sequences[shuffled[:ROLLOUTS]]
     halves = (kept[::2], kept[1::2])
@@ -128,36 +132,53 @@ def tune(sequences: Int[Tensor, "L T"], vocab_size: int, seed: int = 0) -> Tunin
     orders = [k for k in ORDERS if vocab_size ** (k + 1) <= LARGEST_TABLE and k < width // 2]
     skip = max(orders)
 
-    def score(fit: Fit, tempers: tuple[float, ...]) -> dict[float, Float[Tensor, "M"]]:
+    def scores(fit: Fit, tempers: tuple[float, ...] = (1.0,)) -> Scores:
         found: dict[float, list[Tensor]] = {temper: [] for temper in tempers}
         for fitted, judged in (halves, halves[::-1]):
             latents = latents_by(fit, fitted, vocab_size)
             logs = predicted(latents, judged[:, :PREDICTED], tempers, skip)
             for temper, one in logs.items():
                 found[temper].append(one.mean(1))
-        return {temper: torch.cat(one) for temper, one in found.items()}
+        return {replace(fit, temper=temper): torch.cat(one) for temper, one in found.items()}
 
-    plain = {
-        fit: float(score(fit, (1.0,))[1.0].mean())
-        for fit in (
-            Fit(order=order, length=length, smoothing=smoothing)
-            for order, length, smoothing in product(orders, lengths_of(width), SMOOTHINGS)
-        )
-    }
-    best = max(plain, key=plain.__getitem__)
-    by_temper = score(best, TEMPERS)
-    temper = max(TEMPERS, key=lambda one: float(by_temper[one].mean()))
-    each = by_temper[temper]
+    by_length: Scores = {}
+    for order, length in product(orders, lengths_of(width)):
+        by_length |= scores(Fit(order=order, length=length, smoothing=FIRST_SMOOTHING))
+    best = _longest(by_length, _best(by_length))
+    by_smoothing: Scores = {}
+    for smoothing in SMOOTHINGS:
+        by_smoothing |= scores(replace(best, smoothing=smoothing))
+    by_temper = scores(_best(by_smoothing), TEMPERS)
+    best = _best(by_temper)
+    each = by_temper[best]
     return Tuning(
-        fit=replace(best, temper=temper),
+        fit=best,
         log_likelihood=float(each.mean()),
         error=float(each.std()) / len(each) ** 0.5,
         rollouts=len(each),
-        by_order=_best_by(plain, "order"),
-        by_length=_best_by(plain, "length"),
-        by_smoothing=_best_by(plain, "smoothing"),
-        by_temper={one: float(values.mean()) for one, values in by_temper.items()},
+        by_order=_best_by(by_length, "order"),
+        by_length=_best_by(by_length, "length"),
+        by_smoothing=_best_by(by_smoothing, "smoothing"),
+        by_temper=_best_by(by_temper, "temper"),
     )
+
+
+Scores = dict[Fit, Float[Tensor, "M"]]
+"""What each fit makes of every rollout, in nats per token."""
+
+
+def _best(found: Scores) -> Fit:
+    return max(found, key=lambda fit: float(found[fit].mean()))
+
+
+def _longest(found: Scores, best: Fit) -> Fit:
+    """The longest of the same order that is behind by no more than a standard error."""
+    longer = [fit for fit in found if fit.order == best.order and fit.length > best.length]
+    for fit in sorted(longer, key=lambda fit: -fit.length):
+        behind = found[best] - found[fit]
+        if float(behind.mean()) <= float(behind.std()) / len(behind) ** 0.5:
+            return fit
+    return best
 
 
 def lengths_of(width: int) -> list[int]:
@@ -190,10 +211,10 @@ def fitted_by(fit: Fit, bank: LatentBank) -> LatentBank:
     )
 
 
-def _best_by(found: dict[Fit, float], name: str) -> dict[float, float]:
+def _best_by(found: Scores, name: str) -> dict[float, float]:
     """For each value of one setting the best that any of the others make of it."""
     best: dict[float, float] = {}
-    for fit, value in found.items():
+    for fit, values in found.items():
         key = float(getattr(fit, name))
-        best[key] = max(value, best.get(key, -math.inf))
+        best[key] = max(float(values.mean()), best.get(key, -math.inf))
     return best

@@ -18,9 +18,10 @@ from posteer.banks.plans import DrawPlan, seconds_of
 from posteer.banks.probes import ChangedModelError, require_laws
 from posteer.banks.reweighed import effective_latents, weighed
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw, is_sized, least_of, to_tune
+from posteer.banks.sizing import draw, is_sized, least_of
 from posteer.core import InputError, Progress, integer, phase, require
 from posteer.core.limits import SAMPLED_ROLLOUTS
+from posteer.core.spec import within
 from posteer.evaluation import tokens_of_value
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.protocol import FinitePrior
@@ -102,18 +103,16 @@ def banks_of(needs: Needs, problems: list[Problem], progress: Progress | None) -
     return banks
 
 
-def with_tuned_bank(problems: list[Problem], progress: Progress | None) -> list[Problem]:
-    """The problems with a bank drawn for them whose latents predict the model best, where it is no
-    declared filter; as they are elsewhere."""
+def with_tuned_bank(
+    draw: DrawPlan, problems: list[Problem], progress: Progress | None
+) -> list[Problem]:
+    """The problems with a bank drawn for them where its latents are to be those that predict the
+    model best: only then is it known what they are."""
     first = problems[0]
-    base, plan = first.model.base, replace(draw_plan(), context=first.context)
-    if first.bank is not None or not is_sized(base, plan):
-        return problems
-    plan = to_tune(base, plan)
-    if not plan.tuned:
+    if first.bank is not None or not draw.tuned:
         return problems
     with phase("bank"):
-        bank = _drawn_now(plan, first, progress)
+        bank = _drawn_now(replace(draw, context=first.context), first, progress)
     return [replace(problem, bank=bank) for problem in problems]
 
 
@@ -198,7 +197,8 @@ def _drawn_now(plan: DrawPlan, problem: Problem, progress: Progress | None) -> L
     problem.drawn.bank, problem.drawn.tokens = bank, model.queries.total - before
     if sized:
         length = bank.origin.rollout_length
-        problem.drawn.settings = f"samples={len(bank)},rollout-length={length}"
+        tuned = ",tuned=1" * plan.tuned
+        problem.drawn.settings = f"samples={len(bank)},rollout-length={length}{tuned}"
     return bank
 
 
@@ -300,7 +300,7 @@ def draw_settings(analytic: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"samples": None}
     if not analytic:
         settings |= {"rollout-length": None, "bank-seed": plan.seed}
-        settings |= {"unvisited": plan.unvisited, "seconds": plan.seconds}
+        settings |= {"unvisited": plan.unvisited, "seconds": plan.seconds, "tuned": 0}
     return settings
 
 
@@ -316,10 +316,13 @@ def draw_plan(given: dict[str, Any] | None = None) -> DrawPlan:
         for size, text in SIZE_SETTINGS.items()
         if whole[text] is not None
     }
+    tuned = within(whole["tuned"], "tuned", 0, 1) == 1
     return DrawPlan(
         **named,
         seed=integer(whole["bank-seed"], "bank-seed"),
         unvisited=str(whole["unvisited"]),
         free=tuple(size for size in SIZE_SETTINGS if size not in named),
         seconds=seconds_of(whole["seconds"]),
+        tuned=tuned,
+        keep_tokens=tuned,
     )

@@ -38,7 +38,7 @@ ORDER = {
     "banks": "histories correction probes drawn reweighed atoms parts plans shipped tuning reading "
     "rollouts sizing sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
-    "families prior martingale ranks power report",
+    "families prior martingale ranks power departure report",
     "evaluation": "values ranking",
     "methods": "answers cautions protocol registry needs forecasting latent_source corrected "
     "adaptive verify scorers direct climbing bounds ppt classes auto",
@@ -57,7 +57,7 @@ ORDER = {
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels banks compare sweep show",
     "views.paper": "figures report",
-    "cli": "options sweep __main__",
+    "cli": "options checking sweep __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

@@ -113,6 +113,18 @@ def test_a_tuned_bank_comes_back_from_its_file(bank):
     assert held.tokens == 96 * 47 + 128 * 40
 
 
+def test_no_more_is_read_than_the_model_can():
+    seen = []
+
+    def predict(tokens):
+        seen.append(tokens.shape[1])
+        return drifting(tokens)
+
+    model = FunctionModel(predict, vocab_size=2, order=1, max_length=20)
+    bank = sample(model, rollouts=24, length=21, tuned=True)
+    assert max(seen) == 20 and bank.read.tokens.shape == (24 + 64, 20)
+
+
 def test_what_was_read_is_what_the_model_says(bank):
     model, drawn, _ = bank
     laws = model.log_predictive(drawn.read.tokens.long()).exp()

@@ -111,7 +111,7 @@ class DrawPlan:
         n = rounded(self.n_samples, 1 if runs_any_batch(model, self) else BLOCK)
         drawn = n * (len(self.context) + self.rollout_length - 1)
         if self.tuned:
-            width = min(READ_TOKENS, self.rollout_length)
+            width = min(READ_TOKENS, self.rollout_length - 1)
             drawn += 2 * READ_HISTORIES * (len(self.context) + width)
         if self.unvisited != "predictive":
             return drawn

@@ -28,7 +28,8 @@ MOST_READINGS = 1600
 
 def histories_of(rollouts: Int[Tensor, "L R"], vocab_size: int, seed: int) -> Int[Tensor, "P T"]:
     """The beginnings of the first rollouts, then as many random tokens."""
-    own = rollouts[:READ_HISTORIES, :READ_TOKENS].long()
+    width = min(READ_TOKENS, rollouts.shape[1] - 1)  # a model may read no more
+    own = rollouts[:READ_HISTORIES, :width].long()
     generator = torch_stream(seed, "read-histories")
     random = torch.randint(vocab_size, (READ_HISTORIES, own.shape[1]), generator=generator)
     return torch.cat([own, random])

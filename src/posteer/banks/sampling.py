@@ -38,6 +38,13 @@ def asked_family(model: Model, asked: str | Any | None) -> str:
     return "" if found == model.family else str(getattr(found, "text", asked))
 
 
+def tunes(model: Model) -> bool:
+    """Whether latents of a model are chosen by what predicts it best: of Markov kernels, where it
+    is no declared filter."""
+    plan = DrawPlan(free=SIZES)
+    return is_sized(model, plan) and to_tune(model, plan).tuned
+
+
 def family_drawn(model: Model, asked: str | None) -> Family:
     """What the latents of a draw will be."""
     return fitted_family(model, asked_family(model, asked))
@@ -101,7 +108,7 @@ def sample(
     )
     require(tuned in (None, True, False), f"tuned {shown(tuned)}: expected yes, no or nothing")
     if tuned is None:
-        tuned = family is None and unvisited == UNVISITED and is_sized(opened, plan)
+        tuned = bool(plan.free) and family is None and unvisited == UNVISITED and tunes(opened)
     if tuned:
         require(family is None, "tuned latents have the order that predicts best: give no family")
         plan = to_tune(opened, plan)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from posteer import __version__
-from posteer.cli import sweep
+from posteer.cli import checking, sweep
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -301,6 +301,7 @@ def models(*, as_json: AsJson = False) -> None:
         console.show_models(facts)
 
 
+app.command(checking.check)
 app.command(sweep.app)
 app.command(sweep.tables)
 

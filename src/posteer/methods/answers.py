@@ -115,7 +115,8 @@ class EstimatorChoice:
     `pareto_k` and `trusted` are of plain weights on probing prompts: the median k-hat and the share
     that can be trusted. `misfit` is the conjugate fit's, in standard errors, `relative_error` its
     error over that of plain weights. `pareto_k_at_best` is k-hat at the prompt that plain weights
-    liked best, where that was a reason to leave them. All None where it was `asked` for by name.
+    liked best, where that was a reason to leave them. All None where it was `asked` for by name, or
+    latents are `tuned`: chosen to predict as they are weighed.
     """
 
     name: str
@@ -126,6 +127,7 @@ class EstimatorChoice:
     fits: bool | None = None
     relative_error: float | None = None
     pareto_k_at_best: float | None = None
+    tuned: bool = False
 
 
 class Asked(StrEnum):

@@ -130,7 +130,8 @@ class ClassSearch:
                     progress,
                 )
                 best = search.by(chosen.name)
-                if not chosen.asked and search.unsound(best, chosen.name):
+                given = chosen.asked or chosen.tuned
+                if not given and search.unsound(best, chosen.name):
                     shape = float(best.scores.pareto_k[0])
                     chosen = estimators.without_weights(chosen, shape)
                     best = search.by(chosen.name)

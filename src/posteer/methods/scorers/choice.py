@@ -89,6 +89,8 @@ class Estimators:
         """By k-hat, ESS and misfit on prompts of the kind that will be searched."""
         if self.exact is not None:
             return EstimatorChoice(self.exact.name)
+        if self.bank.smoothing > 0:
+            return EstimatorChoice("importance", tuned=True)
         plain = self.named("importance").of_folded(utility, probes, horizon)
         admitted = float(trusted_weights(plain, len(self.bank)).double().mean())
         figures = EstimatorChoice(

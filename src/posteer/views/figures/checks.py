@@ -18,6 +18,7 @@ from posteer.families.markov.family import MarkovFamily, kernels_of
 from posteer.families.protocol import Family, Prior
 from posteer.families.registry import open_process
 from posteer.views.figures.canvas import canvas, save
+from posteer.views.sentences import departure_lines
 
 ROWS_SHOWN = 4
 
@@ -37,8 +38,12 @@ def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     _convergence(panels[4], report)
     panels[5].axis("off")
     words = "\n".join(f"{name}: p = {p:.3g}" for name, p in report.p_values.items())
-    verdict = textwrap.fill(report.verdict, 48)
-    panels[5].text(0, 0.9, f"{report.model}\n\n{words}\n\n{verdict}", va="top")
+    lines = [report.verdict]
+    if report.departure is not None:
+        lines += departure_lines(report.departure)
+    verdict = "\n".join(textwrap.fill(line, 56) for line in lines)
+    small = {"fontsize": "small"} if len(lines) > 1 else {}
+    panels[5].text(0, 1.0, f"{report.model}\n\n{words}\n\n{verdict}", va="top", **small)
     save(figure, out)
 
 

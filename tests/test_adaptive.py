@@ -123,7 +123,7 @@ def cell(seed, goal_name, length=7, most=8):
 
 @pytest.mark.parametrize("goal", ["dyck", "reverse-xent(sym-0.2)"])
 def test_asking_keeps_its_budget_and_is_no_worse_than_asking_the_first(goal):
-    """Over eight random models, at no more questions. Were both as good, the sum of the differences
+    """Over four random models, at no more questions. Were both as good, the sum of the differences
     in J would be below minus four of its standard errors once in 30,000 times."""
     differences = []
     for seed in range(4):
@@ -145,27 +145,28 @@ def drawn():
 
 def test_elicit_adapts_on_a_bank_that_was_read(drawn):
     model, bank = drawn
-    asked = {"length": 7, "bank": bank, "verify": 12, "rank": True}
-    found = elicit(model, "dyck", **asked)
-    again = elicit(model, "dyck", **asked)
-    assert found.prompt == again.prompt and found.rank == 1
+    found = elicit(model, "dyck", length=7, bank=bank, verify=12, rank=True)
+    assert found.rank == 1
     verified = found.answer.verified
     assert verified.compared <= 12 and verified.rounds >= 1
     assert verified.tokens <= 12 * (7 + 14)
 
 
-def test_the_budget_of_a_run_holds(drawn):
+def test_the_budget_of_a_run_holds_and_a_seed_repeats_it(drawn):
     model, bank = drawn
     probed = 8 * 7  # the laws that the bank was drawn from are asked for again
     budget = probed + 5 * (7 + 14)
-    found = elicit(model, "dyck", length=7, bank=bank, verify=50, max_model_tokens=budget)
+    asked = {"length": 7, "bank": bank, "verify": 50, "max_model_tokens": budget, "rank": False}
+    found = elicit(model, "dyck", **asked)
     assert 2 <= found.answer.verified.compared <= 6
-    assert found.answer.verified.tokens <= budget
+    assert found.answer.verified.tokens + probed <= budget
+    again = elicit(model, "dyck", **asked)
+    assert found.prompt == again.prompt and found.answer.verified == again.answer.verified
 
 
 def test_long_prompts_are_climbed_to(drawn):
-    """Of 2**16 prompts not all are looked at: those near the candidates are."""
+    """Of 2**12 prompts not all are looked at: those near the candidates are."""
     model, bank = drawn
-    found = elicit(model, "frequency(0.5)", length=16, bank=bank, verify=8)
-    first = elicit(model, "frequency(0.5)", length=16, bank=bank)
+    found = elicit(model, "frequency(0.5)", length=12, bank=bank, verify=6)
+    first = elicit(model, "frequency(0.5)", length=12, bank=bank)
     assert found.expected_utility >= first.expected_utility - 1e-9

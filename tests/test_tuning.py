@@ -110,7 +110,7 @@ def test_a_tuned_bank_comes_back_from_its_file(bank):
     assert torch.equal(held.read.tokens, drawn.read.tokens)
     assert torch.equal(held.read.laws, drawn.read.laws)
     assert torch.equal(held.kernels, drawn.kernels)
-    assert held.tokens == 96 * 47 + 128 * 40
+    assert held.tokens == 96 * 47 + (64 + 128) * 40
 
 
 def test_no_more_is_read_than_the_model_can():
@@ -122,7 +122,7 @@ def test_no_more_is_read_than_the_model_can():
 
     model = FunctionModel(predict, vocab_size=2, order=1, max_length=20)
     bank = sample(model, rollouts=24, length=21, tuned=True)
-    assert max(seen) == 20 and bank.read.tokens.shape == (24 + 64, 20)
+    assert max(seen) == 20 and bank.read.tokens.shape == (24 + 128, 20)
 
 
 def test_what_was_read_is_what_the_model_says(bank):

@@ -27,9 +27,9 @@ MOST_NUMBERS = 2**27
 
 SHORTEST_SNAPSHOT = 8
 
-READ_HISTORIES, READ_TOKENS = 64, 40
-"""Of a model that is no declared filter: rollouts that it is read along, and as many random
-histories, and how far. Prompts that are longer are judged by what shorter ones told."""
+READ_ROLLOUTS, READ_RANDOM, READ_TOKENS = 64, 128, 40
+"""Of a model that is no declared filter: rollouts and random histories that it is read along, and
+how far. Prompts that are longer are judged by what shorter ones told."""
 
 SIZES = ("n_samples", "rollout_length")
 """What of a plan may be free."""
@@ -112,7 +112,8 @@ class DrawPlan:
         drawn = n * (len(self.context) + self.rollout_length - 1)
         if self.tuned:
             width = min(READ_TOKENS, self.rollout_length - 1)
-            drawn += 2 * READ_HISTORIES * (len(self.context) + width)
+            histories = min(READ_ROLLOUTS, self.n_samples) + READ_RANDOM
+            drawn += histories * (len(self.context) + width)
         if self.unvisited != "predictive":
             return drawn
         return drawn + model.vocab_size**model.order * (len(self.context) + model.order)

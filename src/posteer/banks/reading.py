@@ -11,7 +11,7 @@ from torch import Tensor
 
 from posteer.banks.correction import Correction, along
 from posteer.banks.drawn import LatentBank
-from posteer.banks.plans import READ_HISTORIES, READ_TOKENS
+from posteer.banks.plans import READ_RANDOM, READ_ROLLOUTS, READ_TOKENS
 from posteer.banks.probes import Probe
 from posteer.banks.tuning import mixture_log_laws
 from posteer.core.randomness import torch_stream
@@ -19,7 +19,7 @@ from posteer.core.shapes import Int
 from posteer.families.markov.family import MarkovLatents
 from posteer.models.meter import Metered
 
-NEAR = 4
+NEAR = 2
 """Tokens by which a history may be shorter than a prompt to tell of it."""
 
 MOST_READINGS = 1600
@@ -27,11 +27,11 @@ MOST_READINGS = 1600
 
 
 def histories_of(rollouts: Int[Tensor, "L R"], vocab_size: int, seed: int) -> Int[Tensor, "P T"]:
-    """The beginnings of the first rollouts, then as many random tokens."""
+    """The beginnings of the first rollouts, then random tokens."""
     width = min(READ_TOKENS, rollouts.shape[1] - 1)  # a model may read no more
-    own = rollouts[:READ_HISTORIES, :width].long()
+    own = rollouts[:READ_ROLLOUTS, :width].long()
     generator = torch_stream(seed, "read-histories")
-    random = torch.randint(vocab_size, (READ_HISTORIES, own.shape[1]), generator=generator)
+    random = torch.randint(vocab_size, (READ_RANDOM, own.shape[1]), generator=generator)
     return torch.cat([own, random])
 
 
@@ -48,7 +48,7 @@ def read_laws(model: Metered, context: tuple[int, ...], histories: Int[Tensor, "
 
 def n_own(bank: LatentBank) -> int:
     """How many of a bank's first rollouts were read."""
-    return 0 if bank.read is None else min(READ_HISTORIES, len(bank))
+    return 0 if bank.read is None else min(READ_ROLLOUTS, len(bank))
 
 
 def correction_of(bank: LatentBank, length: int, horizon: int) -> Correction | None:

@@ -2,14 +2,17 @@
 
     python studies/language_models.py prepare --work DIR [--texts coin,letters]
     python studies/language_models.py run --work DIR [--texts ..] [--out FILE]
+    python studies/language_models.py long --work DIR --texts coin --out FILE
     python studies/language_models.py [show] [--records FILE] [--figures DIR]
 
 SmolLM2-135M-Instruct over a few of its tokens after a text (`pip install 'posteer[llm]'`).
 `prepare` asks the network for its laws after all histories of up to 13 tokens (fewer of larger
 alphabets), once, and keeps them in DIR. `run` takes a bank and every answer from these laws, which
-are the network's own, metered as it would be, and ranks each prompt among all. `show` prints the
-tables of docs/LANGUAGE_MODELS.md from the records and, asked for, draws its figures. A bank serves
-all utilities and lengths of its text; tokens of a run are those that verifying asks of the model.
+are the network's own, metered as it would be, and ranks each prompt among all. `long` asks the
+network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much.
+`show` prints the tables of docs/LANGUAGE_MODELS.md from the records and, asked for, draws its
+figures. A bank serves all utilities and lengths of its text; tokens of a run are those that
+verifying asks of the model.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from posteer.goals.utilities import open_goal
 from posteer.methods.corrected import CorrectedValues
 from posteer.models.continuations import shared_laws
 from posteer.models.protocol import Can, Model
+from posteer.models.wrapped.smollm2 import from_text as open_smollm2
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 HORIZON = 4
@@ -59,6 +63,10 @@ UTILITIES = (
     "reverse-xent(sym-0.8)",
 )
 """Brackets; a share of the second token; coins; chains that repeat or alternate."""
+
+LONG, LONG_UTILITIES, LONG_ROLLOUTS = 30, ("reverse-xent(sym-0.2)", "dyck"), 192
+RIVALS, TIMES = ("coordinate", "beam", "gcg"), (1, 3, 10)
+"""What is asked at a length where prompts cannot all be tried."""
 
 WIDER = ("dyck", "frequency(0)", "frequency(0.5)", "frequency(1)")
 """Those that more than two tokens have too."""
@@ -147,18 +155,24 @@ class Kept(Model):
         return after.log_probs, after
 
 
+def network(name: str) -> Model:
+    """The language model itself, behind a text."""
+    opened: Any = open_smollm2("smollm2")
+    return posteer.wrap(
+        opened.network,
+        tokenizer=Unmarked(opened.tokenizer),
+        alphabet=list(SETTINGS[name].alphabet),
+        text=SETTINGS[name].text,
+        name=f"smollm2 ({name})",
+    )
+
+
 def prepare(name: str, work: Path) -> None:
     """The network's laws after all histories, unless they are there."""
     path, setting = work / f"{name}.safetensors", SETTINGS[name]
     if path.exists():
         return
-    opened: Any = posteer.load("smollm2")
-    model = posteer.wrap(
-        opened.network,
-        tokenizer=Unmarked(opened.tokenizer),
-        alphabet=list(setting.alphabet),
-        text=setting.text,
-    )
+    model = network(name)
     vocab = setting.vocab_size
     first = model.log_predictive(all_sequences(vocab, 1)).double()
     levels = [first[:1, 0], first[:, 1]]
@@ -314,20 +328,55 @@ def scatter(name: str, model: Kept, bank: LatentBank, length: int, utility: str)
     }
 
 
+def of_long_prompts(name: str, work: Path, out: Path) -> None:
+    """The default method at its tokens and others at more, appended as they are done."""
+    model = network(name)
+    bank = sample(
+        model, rollouts=LONG_ROLLOUTS, length=41, tuned=True, out=work / f"{name}.long.safetensors"
+    )
+    print(f"{name}: bank of {bank.tokens:,} model tokens", flush=True)
+    for utility in LONG_UTILITIES:
+        asked: dict[str, Any] = {"length": LONG, "rank": False}
+        runs: list[tuple[str, int, dict[str, Any]]]
+        runs = [("auto", TOKENS, {"bank": bank, "verify": TOKENS})]
+        runs += [(rival, TOKENS * n, {"method": rival}) for n in TIMES for rival in RIVALS]
+        for method, tokens, more in runs:
+            found = posteer.elicit(model, utility, max_model_tokens=tokens, **asked, **more)
+            record = {
+                "kind": "long",
+                "text": name,
+                "length": LONG,
+                "utility": utility,
+                "method": method,
+                "budget": tokens,
+                "J": found.expected_utility,
+                "tokens": found.cost["forward_tokens"] + found.cost["backward_tokens"],
+                "bank_tokens": bank.tokens if "bank" in more else 0,
+            }
+            with out.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(record, flush=True)
+
+
 def _line(record: dict[str, Any]) -> str:
     names = ("text", "length", "utility", "rank", "tokens", "rank_of_banks_first_8")
     return "  ".join(f"{record[name]}" for name in names)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     options = Options(__doc__)
-    options.add_argument("do", nargs="?", default="show", choices=("prepare", "run", "show"))
+    options.add_argument(
+        "do", nargs="?", default="show", choices=("prepare", "run", "long", "show")
+    )
     options.add_argument("--work", type=Path)
     options.add_argument("--texts", default=",".join(SETTINGS))
     options.add_argument("--out", type=Path)
     options.add_argument("--records", type=Path, default=RECORDS / "language-models.jsonl")
     options.add_argument("--figures", type=Path)
-    given = options.parse_args()
+    given = options.parse_args(arguments)
+    names = given.texts.split(",")
+    for name in names:
+        require(name in SETTINGS, f"text '{name}': expected some of {', '.join(SETTINGS)}")
     if given.do == "show":
         records = read_records(given.records)
         show(records)
@@ -335,17 +384,17 @@ def main() -> None:
             figures_of(records, given.figures)
         return
     require(given.work is not None, "expected --work DIR")
-    names = given.texts.split(",")
-    for name in names:
-        require(name in SETTINGS, f"text '{name}': expected some of {', '.join(SETTINGS)}")
     given.work.mkdir(parents=True, exist_ok=True)
     records = []
     for name in names:
         if given.do == "prepare":
             prepare(name, given.work)
+        elif given.do == "long":
+            require(given.out is not None, "expected --out FILE")
+            of_long_prompts(name, given.work, given.out)
         else:
             records += of_text(name, given.work)
-    if given.out is not None:
+    if given.do == "run" and given.out is not None:
         given.out.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 

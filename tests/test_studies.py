@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 STUDIES = Path(__file__).parent.parent / "studies"
-SHARED = {"awkward", "places", "running", "tables", "tilts_figure"}
+SHARED = {"awkward", "language_tables", "places", "running", "tables", "tilts_figure"}
 NAMES = sorted(path.stem for path in STUDIES.glob("*.py") if path.stem not in SHARED)
 WITHOUT_TORCH = {"curves"}
 """These start at once; to start the others takes seconds."""
@@ -29,6 +29,7 @@ BAD = {
     "families": ["--only", "nothing"],
     "filtering": ["nothing"],
     "kills": [],
+    "language_models": ["run", "--texts", "nothing"],
     "past_binary": ["--model", "nothing"],
     "readings": ["--nothing"],
     "reliability": ["--out", "nowhere.md"],

@@ -40,7 +40,8 @@ class Departure:
     """Nats per token by which laws differ from the model's, with 95% intervals over histories.
 
     `mixture`, `unweighed` and `fixed` are on the model's own rollouts, of `entropy` nats a token;
-    `on_prompts` and `corrected` on random histories. `drift` is how far the token frequencies of
+    `on_prompts` and `corrected` on random histories, over which the model's law varies by
+    `variation` about its mean. `drift` is how far the token frequencies of
     the halves of a rollout differ, `drift_of_filter` what rollouts of the latents show.
     `alphabet_share` is what the alphabet holds of the law of a language model.
     """
@@ -52,10 +53,16 @@ class Departure:
     unweighed: Interval
     fixed: Interval
     on_prompts: Interval
+    variation: Interval
     corrected: Interval
     drift: Interval
     drift_of_filter: Interval
     alphabet_share: float | None = None
+
+    @property
+    def explained_on_prompts(self) -> float:
+        """The share of what prompts change in the model's law that the mixture has right."""
+        return 1 - self.on_prompts.value / max(self.variation.value, 1e-12)
 
     @property
     def explained(self) -> float:
@@ -86,6 +93,7 @@ def check_departure(model: Model, bank: LatentBank, seed: int = 0) -> Departure 
         )
         return _interval(_divergence(said, mixed).mean(1))
 
+    on_random = laws[own:, first:]
     alone = others.log_likelihood(bank.sequences[own:].long()).mean(0).argmax()
     single = MarkovLatents(latents.space, others.kernels[[int(alone)]])
     fixed = torch.stack(
@@ -103,6 +111,7 @@ def check_departure(model: Model, bank: LatentBank, seed: int = 0) -> Departure 
         unweighed=gap(rollouts, along_rollouts, 0.0),
         fixed=_interval(_divergence(along_rollouts, fixed).mean(1)),
         on_prompts=gap(tokens[own:], laws[own:, first:], bank.temper),
+        variation=_interval(_divergence(on_random, on_random.mean(0).log()).mean(1)),
         corrected=_corrected(bank, others, tokens, laws, first),
         drift=_interval(halves),
         drift_of_filter=_interval(_drift(simulated, latents.space.vocab_size)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from posteer.banks.checks.departure import Departure
 from posteer.banks.checks.exchangeability import ExchangeabilityCheck
 from posteer.banks.checks.martingale import MartingaleCheck
 from posteer.banks.checks.report import FilterReport
@@ -32,7 +33,10 @@ def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     figure, panels = pyplot.subplots(2, 3, figsize=(13, 7.5))
     panels = panels.flatten()
     _prior(panels[0], bank)
-    _ranks(panels[1], report)
+    if report.ranks is None and report.departure is not None:
+        _gaps(panels[1], report.departure)
+    else:
+        _ranks(panels[1], report)
     _martingale(panels[2], drifts)
     _swaps(panels[3], swaps)
     _convergence(panels[4], report)
@@ -92,6 +96,22 @@ def _ranks(panel: Any, report: FilterReport) -> None:
         seen = torch.bincount(torch.tensor(values), minlength=n_ranks)
         panel.step(range(n_ranks), seen, where="mid", label=name)
     panel.legend()
+
+
+def _gaps(panel: Any, found: Departure) -> None:
+    """How far the model's law is from others, in nats per token."""
+    gaps = {
+        "mixture": found.mixture,
+        "unweighed": found.unweighed,
+        "best latent": found.fixed,
+        "mixture,\nrandom": found.on_prompts,
+        "corrected,\nrandom": found.corrected,
+    }
+    values = [gap.value for gap in gaps.values()]
+    errors = [gap.high - gap.value for gap in gaps.values()]
+    panel.bar(range(len(gaps)), values, yerr=errors, color="C0", alpha=0.7)
+    panel.set_xticks(range(len(gaps)), list(gaps), fontsize="x-small")
+    panel.set(title="from the model's law, nats a token")
 
 
 def _martingale(panel: Any, check: MartingaleCheck) -> None:

@@ -35,12 +35,13 @@ ORDER = {
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode network model one_layer checkpoint",
     "training": "plan data folder loop",
-    "banks": "probes drawn reweighed atoms parts plans shipped rollouts sizing sampling checks",
+    "banks": "histories correction probes drawn reweighed atoms parts plans shipped tuning reading "
+    "rollouts sizing sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
-    "families prior martingale ranks power report",
+    "families prior martingale ranks power departure report",
     "evaluation": "values ranking",
-    "methods": "answers cautions protocol registry needs forecasting latent_source verify scorers "
-    "direct climbing bounds ppt classes auto",
+    "methods": "answers cautions protocol registry needs forecasting latent_source corrected "
+    "adaptive verify scorers direct climbing bounds ppt classes auto",
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
     "methods.bounds": "odds search unrolled boxes rows method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
@@ -59,7 +60,7 @@ ORDER = {
     "views.paper": "figures reasons report",
     "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",
-    "cli": "options sweep pages __main__",
+    "cli": "options checking sweep pages __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

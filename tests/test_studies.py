@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 STUDIES = Path(__file__).parent.parent / "studies"
-SHARED = {"awkward", "browsers", "places", "results_parts", "running", "tables", "tilts_figure"}
+SHARED = {
+    "awkward",
+    "browsers",
+    "language_tables",
+    "places",
+    "results_parts",
+    "running",
+    "tables",
+    "tilts_figure",
+}
 NAMES = sorted(path.stem for path in STUDIES.glob("*.py") if path.stem not in SHARED)
 WITHOUT_TORCH = {"curves"}
 """These start at once; to start the others takes seconds."""
@@ -30,6 +39,7 @@ BAD = {
     "filtering": ["nothing"],
     "greedy": ["signs", "--from", "nowhere.json"],
     "kills": [],
+    "language_models": ["run", "--texts", "nothing"],
     "order_one": ["--nothing"],
     "past_binary": ["--model", "nothing"],
     "readings": ["--nothing"],

@@ -27,7 +27,7 @@ from posteer.core.files import path_of, write_atomically
 from posteer.core.randomness import numpy_stream
 from posteer.core.reading import read_json
 from posteer.core.showing import Shown
-from posteer.core.spec import shown
+from posteer.core.spec import number, shown
 from posteer.families.markov.family import Lifted, MarkovLatents, kernels_of, markov_space
 from posteer.families.protocol import Counted, Described, Fittable, Latents, Prior
 from posteer.families.registry import FAMILIES, fingerprint
@@ -93,7 +93,8 @@ class Bank:
     """Latents that methods work on: as they were drawn, or weighed by what was observed since.
 
     `drawn` is the bank as it was drawn, `observed` the counts of what came after, None if nothing.
-    `exact`: they are all latents there are, and weigh as `log_weights` says.
+    `exact`: they are all latents there are, and weigh as `log_weights` says. `temper` is the power
+    of the likelihood that they are weighed by: 1 of a filter.
     """
 
     exact: bool = False
@@ -102,6 +103,7 @@ class Bank:
     drawn: LatentBank
     observed: Float[Tensor, "C V"] | None
     log_weights: Float[Tensor, "L"] | None
+    temper: float = 1.0
 
     def lifted(self, order: int, head: tuple[int, ...] = ()) -> Lifted:
         """The latents as kernels of a higher order, for prompts behind a head."""
@@ -136,8 +138,9 @@ class LatentBank(Bank, Shown):
 
     `counts` are the statistics of each rollout, `snapshots` those at earlier lengths, `unvisited`
     names the treatment of what a rollout never reached; a bank drawn from a prior has none of them.
-    `probe` is what a model that may change predicted then; `reused` says that nothing was drawn
-    where drawing was asked for: the bank was there.
+    `smoothing` is what was added to each count. `probe` is what a model that may change predicted
+    then, `read` what one that is no declared filter says along some histories (`banks.reading`);
+    `reused` says that nothing was drawn where drawing was asked for: the bank was there.
     """
 
     latents: Latents
@@ -148,6 +151,9 @@ class LatentBank(Bank, Shown):
     sequences: Int[Tensor, "L R"] | None = None
     probe: Probe | None = None
     reused: bool = False
+    read: Probe | None = None
+    temper: float = 1.0
+    smoothing: float = 0.0
 
     observed = None
     log_weights = None
@@ -174,6 +180,9 @@ class LatentBank(Bank, Shown):
             {length: counts[:n] for length, counts in self.snapshots.items()},
             None if self.sequences is None else self.sequences[:n],
             self.probe,
+            read=self.read,
+            temper=self.temper,
+            smoothing=self.smoothing,
         )
 
     @property
@@ -203,6 +212,8 @@ class LatentBank(Bank, Shown):
             tensors["sequences"] = self.sequences
         if self.probe is not None:
             tensors |= self.probe.tensors()
+        if self.read is not None:
+            tensors |= self.read.tensors("read")
         facts = {
             "vocab_size": family.vocab_size,
             "order": family.order,
@@ -211,6 +222,10 @@ class LatentBank(Bank, Shown):
         }
         if family.name != DEFAULT_FAMILY:
             facts["family"] = family.name
+        if self.temper != 1:
+            facts["temper"] = self.temper
+        if self.smoothing != 0:
+            facts["smoothing"] = self.smoothing
         if isinstance(family, Described):
             facts |= family.facts()
         write_atomically(path, pack(tensors, facts))
@@ -281,6 +296,9 @@ def load_bank(path: str | Path | Any) -> LatentBank:
             },
             tensors.get("sequences"),
             Probe.of(tensors),
+            read=Probe.of(tensors, "read"),
+            temper=number(facts.get("temper", 1.0), "temper"),
+            smoothing=number(facts.get("smoothing", 0.0), "smoothing"),
         )
         bank = sound_bank(held)
     except InputError as error:
@@ -315,11 +333,15 @@ def sound_bank(bank: LatentBank) -> LatentBank:
         _require_whole(counts, name)
         require(len(counts) == size, f"{name} of {len(counts)} rollouts for {size} latents")
     tokens = [] if bank.sequences is None else [bank.sequences]
-    if bank.probe is not None:
-        kept, laws = bank.probe.tokens, bank.probe.laws
+    for probe in (bank.probe, bank.read):
+        if probe is None:
+            continue
+        kept, laws = probe.tokens, probe.laws
         fits = kept.ndim == 2 and laws.shape == (len(kept), kept.shape[1] + 1, vocab)
         require(fits, "the laws that it keeps do not belong to its histories")
         tokens.append(kept)
+    require(0 < bank.temper < math.inf, f"temper {bank.temper:g}: expected more than 0")
+    require(0 <= bank.smoothing < math.inf, f"smoothing {bank.smoothing:g}: expected 0 or more")
     for held in tokens:
         _require_whole(held, "tokens")
         require(not bool((held >= vocab).any()), f"it holds tokens past {vocab - 1}")

@@ -27,6 +27,10 @@ MOST_NUMBERS = 2**27
 
 SHORTEST_SNAPSHOT = 8
 
+READ_ROLLOUTS, READ_RANDOM, READ_TOKENS = 64, 128, 40
+"""Of a model that is no declared filter: rollouts and random histories that it is read along, and
+how far. Prompts that are longer are judged by what shorter ones told."""
+
 SIZES = ("n_samples", "rollout_length")
 """What of a plan may be free."""
 
@@ -37,6 +41,8 @@ class DrawPlan:
 
     `context` are observed tokens that every rollout continues; only what follows them is counted.
     `family` is what the latents are asked to be (`open_family`), empty for what the model says.
+    `tuned` reads them off kept tokens as predicts the rollouts best (`banks.tuning`), and keeps
+    what the model says along some histories.
     Sizes that are `free` were named by nobody: they are the most, and of a model whose speed is not
     known as many are drawn as `seconds` allow (`banks.sizing`). Neither is part of what a plan is.
     """
@@ -48,6 +54,7 @@ class DrawPlan:
     unvisited: str = "donor"
     keep_tokens: bool = False
     family: str = ""
+    tuned: bool = False
     free: tuple[str, ...] = field(default=(), compare=False)
     seconds: float = field(default=DRAW_SECONDS, compare=False)
 
@@ -103,6 +110,10 @@ class DrawPlan:
         """The most model tokens that a draw takes, whole blocks where only those are read."""
         n = rounded(self.n_samples, 1 if runs_any_batch(model, self) else BLOCK)
         drawn = n * (len(self.context) + self.rollout_length - 1)
+        if self.tuned:
+            width = min(READ_TOKENS, self.rollout_length - 1)
+            histories = min(READ_ROLLOUTS, self.n_samples) + READ_RANDOM
+            drawn += histories * (len(self.context) + width)
         if self.unvisited != "predictive":
             return drawn
         return drawn + model.vocab_size**model.order * (len(self.context) + model.order)
@@ -170,6 +181,8 @@ def key_of(fingerprint: str, plan: DrawPlan) -> str:
     del settings["free"], settings["seconds"]
     if not plan.family:  # as draws were called before there was a choice
         del settings["family"]
+    if not plan.tuned:
+        del settings["tuned"]
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(f"{fingerprint} {text}".encode()).hexdigest()
 
@@ -184,5 +197,6 @@ def plan_of(bank: LatentBank) -> DrawPlan:
         context=origin.context,
         unvisited=bank.unvisited,
         keep_tokens=bank.sequences is not None,
-        family=origin.family,
+        family="" if bank.smoothing else origin.family,
+        tuned=bank.smoothing > 0,
     )

@@ -36,15 +36,15 @@ class Probe:
     tokens: Int[Tensor, "P T"]
     laws: Float[Tensor, "P T1 V"]
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {"probe_tokens": self.tokens, "probe_laws": self.laws}
+    def tensors(self, name: str = "probe") -> dict[str, Tensor]:
+        return {f"{name}_tokens": self.tokens, f"{name}_laws": self.laws}
 
     @staticmethod
-    def of(tensors: dict[str, Tensor]) -> Probe | None:
-        """The probe among the tensors of a file, if there is one."""
-        if not {"probe_tokens", "probe_laws"} <= tensors.keys():
+    def of(tensors: dict[str, Tensor], name: str = "probe") -> Probe | None:
+        """The probe of a name among the tensors of a file, if there is one."""
+        if not {f"{name}_tokens", f"{name}_laws"} <= tensors.keys():
             return None
-        return Probe(tensors["probe_tokens"], tensors["probe_laws"])
+        return Probe(tensors[f"{name}_tokens"], tensors[f"{name}_laws"])
 
     @staticmethod
     def join(parts: Sequence[Probe | None]) -> Probe | None:

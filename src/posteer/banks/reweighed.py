@@ -36,6 +36,7 @@ class ReweighedBank(Bank):
     @classmethod
     def of(cls, drawn: LatentBank, observed: Float[Tensor, "C V"]) -> ReweighedBank:
         """The latents that can still matter."""
+        observed = drawn.temper * observed
         log_weights = log_likelihood(observed[None], drawn.kernels)[0]
         kept = log_weights > log_weights.max() - LEAST_LOG_WEIGHT
         require(int(kept.sum()) >= 2, "no two latents of the bank can emit the context")
@@ -44,6 +45,10 @@ class ReweighedBank(Bank):
     @property
     def origin(self) -> Origin:  # type: ignore[override]
         return self.drawn.origin
+
+    @property
+    def temper(self) -> float:  # type: ignore[override]
+        return self.drawn.temper
 
     def lifted(self, order: int, head: tuple[int, ...] = ()) -> Lifted:
         """The latents as kernels of a higher order, what was observed in their first weights."""

@@ -32,6 +32,8 @@ from posteer.banks.plans import (
     snapshots_of,
 )
 from posteer.banks.probes import Probing, require_laws
+from posteer.banks.reading import histories_of, read_laws
+from posteer.banks.tuning import tuned
 from posteer.core import Float, InputError, Progress, require
 from posteer.core.device import free_cached, is_out_of_memory, undisturbed
 from posteer.core.errors import Interrupted
@@ -198,7 +200,7 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
         version=__version__,
         family=plan.family,
     )
-    return LatentBank(
+    bank = LatentBank(
         latents,
         origin,
         plan.unvisited,
@@ -207,6 +209,18 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
         rollouts.sequences,
         rollouts.probe,
     )
+    return _tuned(model, plan, bank) if plan.tuned else bank
+
+
+def _tuned(model: Metered, plan: DrawPlan, bank: LatentBank) -> LatentBank:
+    """Latents that predict the rollouts best, and what the model says along some histories."""
+    assert bank.sequences is not None, "a tuned bank keeps its tokens"
+    before = model.queries.forward_tokens
+    histories = histories_of(bank.sequences, model.vocab_size, plan.seed)
+    read = read_laws(model, plan.context, histories)
+    tokens = bank.origin.tokens + model.queries.forward_tokens - before
+    origin = replace(bank.origin, tokens=tokens)
+    return tuned(replace(bank, read=read, origin=origin), plan.seed)[0]
 
 
 def roll_out(

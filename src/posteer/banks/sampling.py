@@ -11,7 +11,7 @@ from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import checked_path
 from posteer.banks.plans import SIZES, DrawPlan, fitted_family, seconds_of
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw, most_of
+from posteer.banks.sizing import draw, is_sized, most_of, to_tune
 from posteer.core import Progress, require
 from posteer.core.device import undisturbed
 from posteer.core.files import path_of
@@ -38,6 +38,13 @@ def asked_family(model: Model, asked: str | Any | None) -> str:
     return "" if found == model.family else str(getattr(found, "text", asked))
 
 
+def tunes(model: Model) -> bool:
+    """Whether latents of a model are chosen by what predicts it best: of Markov kernels, where it
+    is no declared filter."""
+    plan = DrawPlan(free=SIZES)
+    return is_sized(model, plan) and to_tune(model, plan).tuned
+
+
 def family_drawn(model: Model, asked: str | None) -> Family:
     """What the latents of a draw will be."""
     return fitted_family(model, asked_family(model, asked))
@@ -55,6 +62,7 @@ def sample(
     unvisited: str | Any = UNVISITED,
     family: str | Any | None = None,
     keep_tokens: bool = False,
+    tuned: bool | None = None,
     out: str | Path | Any | None = None,
     chunk: int | Any | None = None,
     device: str | Any = "auto",
@@ -73,13 +81,15 @@ def sample(
 
     `family` says what the latents are believed to be, where the model does not or says otherwise:
     `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
-    the model's own finite prior. `alphabet` and `text` as in a request.
+    the model's own finite prior. With `tuned` it is Markov kernels of the order, and smoothed as,
+    predicts held-out rollouts best, whatever the utility; by default so for a model that is no
+    declared filter where nothing else is said. `alphabet` and `text` as in a request.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
     """
-    sizes = {}
+    sizes: dict[str, Any] = {}
     if rollouts is not None:
         sizes["n_samples"] = within(rollouts, "rollouts", 2, MOST_LATENTS)
     if length is not None:
@@ -96,6 +106,12 @@ def sample(
         keep_tokens=keep_tokens,
         family=asked_family(opened, family),
     )
+    require(tuned in (None, True, False), f"tuned {shown(tuned)}: expected yes, no or nothing")
+    if tuned is None:
+        tuned = bool(plan.free) and family is None and unvisited == UNVISITED and tunes(opened)
+    if tuned:
+        require(family is None, "tuned latents have the order that predicts best: give no family")
+        plan = to_tune(opened, plan)
     chunk = None if chunk is None else within(chunk, "chunk", 1, MOST_LATENTS)
     if out is None and plan == DrawPlan():
         shipped = shipped_bank(opened.fingerprint)

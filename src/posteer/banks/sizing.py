@@ -23,6 +23,7 @@ from posteer.banks.rollouts import (
     roll_out,
 )
 from posteer.core import Progress, require
+from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import Fittable
 from posteer.models.meter import Metered
 from posteer.models.protocol import Can, Model
@@ -40,6 +41,14 @@ def is_sized(model: Model, plan: DrawPlan) -> bool:
     """Whether sizes that nobody named are found out: exact Bayes and our own networks are quick
     enough for the paper's."""
     return bool(plan.free) and not (Can.EXACT | Can.NARROW) & model.can
+
+
+def to_tune(model: Model, plan: DrawPlan) -> DrawPlan:
+    """The plan for a model that is no declared filter: latents are those that predict it best,
+    where they are Markov kernels."""
+    if not isinstance(model.family, MarkovFamily) or plan.family:
+        return plan
+    return replace(plan, tuned=True, keep_tokens=True)
 
 
 def most_of(model: Model, plan: DrawPlan) -> DrawPlan:

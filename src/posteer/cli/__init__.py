@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from posteer import __version__
-from posteer.cli import pages, sweep
+from posteer.cli import checking, pages, sweep
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -312,6 +312,7 @@ def models(
         console.show_abilities(facts, kinds)
 
 
+app.command(checking.check)
 app.command(sweep.app)
 app.command(sweep.tables)
 app.command(pages.report)

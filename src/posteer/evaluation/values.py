@@ -263,7 +263,12 @@ def estimate_from_bank(
     >>> 0.4 < float(estimate_from_bank(bank, "dyck", "010101", 4)[0]) < 0.8
     True
     """
-    latents = sound_latents(bank) if isinstance(bank, Latents) else open_bank(bank).latents
+    temper = 1.0
+    if isinstance(bank, Latents):
+        latents = sound_latents(bank)
+    else:
+        bank = open_bank(bank)
+        latents, temper = bank.latents, bank.temper
     goal = open_goal(goal, latents.family)
     prompts = rows_of(prompts, latents.family.vocab_size)
     horizon = within(horizon, "horizon", 1, MOST_HORIZON)
@@ -272,7 +277,8 @@ def estimate_from_bank(
         prompts.shape[1] >= longer,
         f"prompt of {prompts.shape[1]} tokens: expected at least {longer}",
     )
-    log_weights = latents.log_likelihood(prompts)
+    own = latents.log_likelihood(prompts)
+    log_weights = own if temper == 1 else temper * own
     if not isinstance(goal, ForwardCrossEntropy):
         means = latents.mean_utility(expected(goal), prompts, horizon)
         return weighted_mean(log_weights, means).value
@@ -280,10 +286,13 @@ def estimate_from_bank(
     continuations = all_sequences(vocab, horizon)
     log_joint = torch.stack(
         [
-            latents.log_likelihood(
-                torch.cat([prompt.expand(len(continuations), -1), continuations], 1)
+            (
+                latents.log_likelihood(
+                    torch.cat([prompt.expand(len(continuations), -1), continuations], 1)
+                )
+                - (0 if temper == 1 else (1 - temper) * weight)
             ).logsumexp(-1)
-            for prompt in prompts
+            for prompt, weight in zip(prompts, own, strict=True)
         ]
     )
     last = ContextSpace(vocab, goal.order).suffix(prompts)

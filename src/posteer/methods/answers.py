@@ -115,7 +115,8 @@ class EstimatorChoice:
     `pareto_k` and `trusted` are of plain weights on probing prompts: the median k-hat and the share
     that can be trusted. `misfit` is the conjugate fit's, in standard errors, `relative_error` its
     error over that of plain weights. `pareto_k_at_best` is k-hat at the prompt that plain weights
-    liked best, where that was a reason to leave them. All None where it was `asked` for by name.
+    liked best, where that was a reason to leave them. All None where it was `asked` for by name, or
+    latents are `tuned`: chosen to predict as they are weighed.
     """
 
     name: str
@@ -126,6 +127,7 @@ class EstimatorChoice:
     fits: bool | None = None
     relative_error: float | None = None
     pareto_k_at_best: float | None = None
+    tuned: bool = False
 
 
 class Asked(StrEnum):
@@ -141,7 +143,9 @@ class Verification:
     """What asking the model itself about candidates gave.
 
     `compared` candidates were asked about for `tokens`; the best had been in `place` (from 1).
-    `standard_error` is that of a sampled J, 0 where it is exact.
+    `standard_error` is that of a sampled J, 0 where it is exact. Where asking went by `rounds`,
+    each led by the answers before, no prompt that was looked at is expected to exceed `bound`, two
+    standard errors added; `settled`: the best one is above. A prompt met on the way had no `place`.
     """
 
     outcome: Asked
@@ -149,6 +153,9 @@ class Verification:
     place: int | None = None
     tokens: int = 0
     standard_error: float | None = None
+    rounds: int = 1
+    bound: float | None = None
+    settled: bool = False
 
 
 @dataclass(frozen=True)

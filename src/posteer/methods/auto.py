@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import SHORTEST_ROLLOUT, is_sized, least_of, most_of
+from posteer.banks.sizing import SHORTEST_ROLLOUT, is_sized, least_of, most_of, to_tune
 from posteer.core import InputError, Progress, Spec, integer, require
 from posteer.core.limits import ENUMERABLE_CLASSES, LISTED_PROMPTS
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
 from posteer.methods.bounds.method import atoms_of
-from posteer.methods.latent_source import draw_plan, require_no_saving
+from posteer.methods.latent_source import draw_plan, require_no_saving, with_tuned_bank
 from posteer.methods.needs import unmet
 from posteer.methods.protocol import Drawn, LatentsFrom, Needs, Problem, Work
 from posteer.methods.registry import open_method
@@ -66,6 +66,8 @@ class Auto:
         if method.needs.latents is not LatentsFrom.ROLLOUTS:
             why = f"{choice.method} is used, which draws none"
             require_no_saving(problems[0].request.save_bank, why)
+        if any(reason.because is Because.ROLLED_OUT for reason in choice.reasons):
+            problems = with_tuned_bank(_drawn_by(problems[0]), problems, progress)
         answers = method.solve(problems, progress)
         answers[0] = replace(answers[0], queries=answers[0].queries.plus(looked))
         choice = _with_sizes(choice, problems[0].drawn)
@@ -150,7 +152,7 @@ def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
         return "-analytic", Reason(Because.PRIOR_KNOWN)
     if not isinstance(family, Fittable):
         return None, Reason(Because.NO_LATENTS, {"model": model.name})
-    draw = most_of(base, replace(draw_plan(), context=problem.context))
+    draw = most_of(base, _drawn_by(problem))
     rollout = draw.rollout_length
     if rollout < SHORTEST_ROLLOUT:
         return None, Reason(Because.FEW_TOKENS_LEFT, {"tokens": rollout - 1})
@@ -162,6 +164,12 @@ def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
     named = not sized and rollout != DrawPlan().rollout_length
     settings = f"(rollout-length={rollout})" if named else ""
     return settings, Reason(Because.ROLLED_OUT, {"tokens": draw.price(base)})
+
+
+def _drawn_by(problem: Problem) -> DrawPlan:
+    """How a bank is drawn: of a model that is no declared filter, as predicts it best."""
+    plan, base = replace(draw_plan(), context=problem.context), problem.model.base
+    return to_tune(base, plan) if is_sized(base, plan) else plan
 
 
 def _search(problem: Problem, reason: Reason) -> Choice:

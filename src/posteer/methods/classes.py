@@ -40,6 +40,7 @@ from posteer.methods.latent_source import (
     n_latents,
     needs_of,
     require_room,
+    with_tuned_bank,
 )
 from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all
@@ -90,6 +91,7 @@ class ClassSearch:
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems share banks, enumerations and, where they climb, one batch of ascents."""
+        problems = with_tuned_bank(self.draw, problems, progress)
         for problem in problems:
             require_room(self.needs, problem, f"classes{'-analytic' * self.analytic}")
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
@@ -128,7 +130,8 @@ class ClassSearch:
                     progress,
                 )
                 best = search.by(chosen.name)
-                if not chosen.asked and search.unsound(best, chosen.name):
+                given = chosen.asked or chosen.tuned
+                if not given and search.unsound(best, chosen.name):
                     shape = float(best.scores.pareto_k[0])
                     chosen = estimators.without_weights(chosen, shape)
                     best = search.by(chosen.name)

@@ -21,6 +21,7 @@ from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import draw, is_sized, least_of
 from posteer.core import InputError, Progress, integer, phase, require
 from posteer.core.limits import SAMPLED_ROLLOUTS
+from posteer.core.spec import within
 from posteer.evaluation import tokens_of_value
 from posteer.families.markov.means import has_exact_mean
 from posteer.families.protocol import FinitePrior
@@ -102,6 +103,19 @@ def banks_of(needs: Needs, problems: list[Problem], progress: Progress | None) -
     return banks
 
 
+def with_tuned_bank(
+    draw: DrawPlan, problems: list[Problem], progress: Progress | None
+) -> list[Problem]:
+    """The problems with a bank drawn for them where its latents are to be those that predict the
+    model best: only then is it known what they are."""
+    first = problems[0]
+    if first.bank is not None or not draw.tuned:
+        return problems
+    with phase("bank"):
+        bank = _drawn_now(replace(draw, context=first.context), first, progress)
+    return [replace(problem, bank=bank) for problem in problems]
+
+
 def require_room(needs: Needs, problem: Problem, method: str) -> None:
     """Refuse latents that one batch could not hold, and say how many it could."""
     per_latent = problem.vocab_size ** (problem.markov.order + 1)
@@ -133,6 +147,8 @@ def _rolled_out(
 ) -> tuple[Bank, Bank | None]:
     model, context = problem.model, problem.context
     base, given = model.base, problem.bank
+    if given is not None and given is problem.drawn.bank:
+        return given, None
     if given is not None:
         _require_match(problem, base, given)
         _require_a_draw(problem, "the bank is given")
@@ -181,7 +197,8 @@ def _drawn_now(plan: DrawPlan, problem: Problem, progress: Progress | None) -> L
     problem.drawn.bank, problem.drawn.tokens = bank, model.queries.total - before
     if sized:
         length = bank.origin.rollout_length
-        problem.drawn.settings = f"samples={len(bank)},rollout-length={length}"
+        tuned = ",tuned=1" * plan.tuned
+        problem.drawn.settings = f"samples={len(bank)},rollout-length={length}{tuned}"
     return bank
 
 
@@ -283,7 +300,7 @@ def draw_settings(analytic: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"samples": None}
     if not analytic:
         settings |= {"rollout-length": None, "bank-seed": plan.seed}
-        settings |= {"unvisited": plan.unvisited, "seconds": plan.seconds}
+        settings |= {"unvisited": plan.unvisited, "seconds": plan.seconds, "tuned": 0}
     return settings
 
 
@@ -299,10 +316,13 @@ def draw_plan(given: dict[str, Any] | None = None) -> DrawPlan:
         for size, text in SIZE_SETTINGS.items()
         if whole[text] is not None
     }
+    tuned = within(whole["tuned"], "tuned", 0, 1) == 1
     return DrawPlan(
         **named,
         seed=integer(whole["bank-seed"], "bank-seed"),
         unvisited=str(whole["unvisited"]),
         free=tuple(size for size in SIZE_SETTINGS if size not in named),
         seconds=seconds_of(whole["seconds"]),
+        tuned=tuned,
+        keep_tokens=tuned,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from posteer.banks.checks.departure import Departure
+from posteer.banks.checks.statistics import Interval
 from posteer.core.errors import Interrupted
 from posteer.methods.answers import (
     EXACT,
@@ -119,6 +121,8 @@ def estimator_text(chosen: EstimatorChoice) -> str:
         return "exact: the prior's latents are known, each with its weight"
     if chosen.asked or chosen.trusted is None or chosen.misfit is None:
         return f"{chosen.name}: as asked"
+    if chosen.tuned:
+        return f"{chosen.name}: latents are those that predict best when so weighed"
     weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
     fits = "misfit not known" if math.isnan(chosen.misfit) else f"misfit {chosen.misfit:.1f}"
     if chosen.pareto_k_at_best is not None:
@@ -137,10 +141,29 @@ def verified_text(found: Verification) -> str:
         return "no: the method has one candidate"
     if found.outcome is Asked.NO_BUDGET:
         return "no: the budget does not pay for two candidates"
+    if found.rounds > 1 or found.bound is not None:
+        return _adapted_text(found)
     place = "its own first choice" if found.place == 1 else f"the one it had in place {found.place}"
     how = f", each ± {found.standard_error:.4f} by sampling" if found.standard_error else ""
     return (
         f"best of {found.compared} on the model itself{how}: {place}; {found.tokens:,} model tokens"
+    )
+
+
+def _adapted_text(found: Verification) -> str:
+    """What asking round after round gave."""
+    place = {None: "met on the way", 1: "the bank's first choice"}
+    which = place.get(found.place, f"the bank's choice {found.place}")
+    if found.settled:
+        rest = "no other is expected to be better by two errors"
+    elif found.bound is None:
+        rest = "nothing is left to ask"
+    else:
+        rest = f"others may reach {found.bound:.4f} (two errors added)"
+    times = "round" if found.rounds == 1 else "rounds"
+    return (
+        f"best of {found.compared} on the model itself, asked in {found.rounds} {times}: {which}; "
+        f"{rest}; {found.tokens:,} model tokens"
     )
 
 
@@ -182,3 +205,30 @@ def interrupted_text(stop: Interrupted) -> str:
         f"interrupted: {stop.done:,} of at most {stop.wanted:,} rollouts are kept in "
         f"{stop.where}; the same command goes on from there"
     )
+
+
+def departure_lines(found: Departure) -> list[str]:
+    """How far a model is from a filter over its latents, and what that means for steering."""
+    lines = [
+        f"on its own rollouts the model is {_nats(found.mixture)} from the posterior mixture over "
+        f"these latents; one that learns nothing from what it reads is {_nats(found.unweighed)} "
+        f"away, the best single latent {_nats(found.fixed)}",
+        f"the mixture learns {found.explained:.0%} of what a history has to tell",
+        f"on random histories, as prompts are, the model is {_nats(found.on_prompts)} from the "
+        f"mixture and {_nats(found.corrected)} from its correction by what was read",
+        f"halves of a rollout differ by {_interval(found.drift)} in their frequencies, those of a "
+        f"filter over these latents by {_interval(found.drift_of_filter)}",
+    ]
+    if found.alphabet_share is not None:
+        lines.append(f"the alphabet holds {found.alphabet_share:.0%} of the law on such histories")
+    near = found.mixture.value <= found.corrected.value
+    worth = "the bank's surrogate will do" if near else "verify: answers will correct the surrogate"
+    return [*lines, f"for steering: {worth}"]
+
+
+def _nats(found: Interval) -> str:
+    return f"{_interval(found)} nats a token"
+
+
+def _interval(found: Interval) -> str:
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"

@@ -2,7 +2,8 @@
 
 Four vote, by p-values: prior, calibration and martingale against chance, exchangeability against a
 size that matters. Convergence is a measurement. `power` says how small a departure they could see.
-These are for Markov latents. For any, `families` says which family explains the rollouts best, and
+`departure` says how far a model that is no declared filter is from one. These are for Markov
+latents. For any, `families` says which family explains the rollouts best, and
 `atoms` how surely they are told apart where the prior is finite; that votes where `prior` cannot.
 """
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from posteer.banks.checks.atoms import AtomCheck, check_atoms
 from posteer.banks.checks.convergence import ConvergenceCheck, check_convergence
+from posteer.banks.checks.departure import Departure, check_departure
 from posteer.banks.checks.exchangeability import ExchangeabilityCheck, check_exchangeability
 from posteer.banks.checks.families import ROLLOUTS, FamilyCheck, check_families
 from posteer.banks.checks.martingale import MartingaleCheck, check_martingale
@@ -97,6 +99,7 @@ class FilterReport(Shown):
     family: str = "markov"
     families: FamilyCheck | None = None
     atoms: AtomCheck | None = None
+    departure: Departure | None = None
 
     @property
     def p_values(self) -> dict[str, float]:
@@ -227,6 +230,7 @@ def check_filter(
         family=family.name,
         families=families,
         atoms=atoms,
+        departure=check_departure(model, bank, seed),
     )
 
 

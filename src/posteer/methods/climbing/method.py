@@ -40,6 +40,7 @@ from posteer.methods.latent_source import (
     draw_settings,
     needs_of,
     uses_atoms,
+    with_tuned_bank,
 )
 from posteer.methods.protocol import Needs, Problem, Work
 from posteer.methods.scorers.choice import trusted_weights
@@ -65,6 +66,7 @@ class PromptClimb:
         return work_of_one_run(problem, self.draw.n_samples, of_size)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
+        problems = with_tuned_bank(self.draw, problems, progress)
         settings = replace(self.search, keep=max(problems[0].candidates, self.search.keep))
         # Latents that are models are asked, first about the context; rollouts have their own price.
         asked = replace(problems[0].model.queries) if self.analytic else None

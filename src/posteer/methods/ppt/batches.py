@@ -76,7 +76,7 @@ class Optimised:
     def _best_allowed(self, snapped: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "m"], float]:
         """No snapped prompt is allowed: the best class that is, looked for from them."""
         bank = self.bank
-        scorer = BankScorer(bank.kernels, self.means, bank.observed, bank.log_weights)
+        scorer = BankScorer(bank.kernels, self.means, bank.observed, bank.log_weights, bank.temper)
         starts = snapped[:STARTS_OF_A_SEARCH]
         found = search_classes(
             self.problem.markov, scorer, SearchSettings(), self.problem.seed, starts

@@ -24,7 +24,13 @@ from posteer.families.markov.means import has_exact_mean
 from posteer.families.markov.tilt import Tilt
 from posteer.methods.answers import Answer, Step
 from posteer.methods.forecasting import work_of_ascents
-from posteer.methods.latent_source import draw_plan, draw_settings, needs_of, require_room
+from posteer.methods.latent_source import (
+    draw_plan,
+    draw_settings,
+    needs_of,
+    require_room,
+    with_tuned_bank,
+)
 from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all, tilted_runs
 from posteer.methods.ppt.estimator import surrogate_of
@@ -74,6 +80,7 @@ class PosteriorPrefixTuning:
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         """Problems whose latents and goals agree in order ascend as one batch; latents that are no
         kernels one after another, with exact means."""
+        problems = with_tuned_bank(self.draw, problems, progress)
         if not isinstance(problems[0].family, MarkovFamily):
             linear = self.tilt == "linear"
             require(linear, f"{self.name}: tilt {self.tilt} works on Markov kernels: use linear")

@@ -63,8 +63,9 @@ class Estimators:
         self._made: dict[str, HardPromptPosterior] = {}
 
     def with_observed(self, counts: Int[Tensor, "K C V"]) -> Float[Tensor, "K C V"]:
-        """Counts with those of what was observed after the bank was drawn."""
-        return counts.double() if self.observed is None else counts.double() + self.observed
+        """Counts as latents are weighed by them, with those of what was observed since."""
+        own = self.bank.temper * counts.double()
+        return own if self.observed is None else own + self.observed
 
     def named(self, name: str) -> HardPromptPosterior:
         """An estimator that gives standard errors."""
@@ -88,6 +89,8 @@ class Estimators:
         """By k-hat, ESS and misfit on prompts of the kind that will be searched."""
         if self.exact is not None:
             return EstimatorChoice(self.exact.name)
+        if self.bank.smoothing > 0:
+            return EstimatorChoice("importance", tuned=True)
         plain = self.named("importance").of_folded(utility, probes, horizon)
         admitted = float(trusted_weights(plain, len(self.bank)).double().mean())
         figures = EstimatorChoice(

@@ -68,6 +68,7 @@ class ImportanceSampled(HardPromptPosterior):
             return None
         stream = numpy_stream(self.seed, "half-the-tokens")
         counts = torch.from_numpy(stream.binomial(self.bank.counts.numpy(), 0.5)).double()
+        counts += self.bank.smoothing
         visits = counts.sum(-1, keepdim=True)
         return torch.where(visits > 0, counts / visits.clamp(min=1), self.bank.kernels)
 

@@ -121,6 +121,7 @@ class BankScorer:
     means: Float[Tensor, "L S"]
     observed: Float[Tensor, "C V"] | None = None
     known: Float[Tensor, "L"] | None = None
+    temper: float = 1.0
 
     @classmethod
     def of(cls, bank: Bank, problem: Problem) -> BankScorer:
@@ -128,7 +129,7 @@ class BankScorer:
         space = ContextSpace(problem.vocab_size, problem.markov.order)
         kernels = lift(bank.space, bank.kernels, space.order)
         means = utility_of_kernels(problem.expected, space, kernels, problem.horizon)
-        return cls(bank.kernels, means, bank.observed, bank.log_weights)
+        return cls(bank.kernels, means, bank.observed, bank.log_weights, bank.temper)
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
@@ -145,7 +146,8 @@ class BankScorer:
         return Lifted(space, self.kernels, weights[:, None].expand(-1, space.n_contexts))
 
     def _whole(self, counts: Tensor) -> Tensor:
-        return counts if self.observed is None else counts + self.observed
+        own = counts if self.temper == 1 else self.temper * counts.double()
+        return own if self.observed is None else own + self.observed
 
     def log_weights(self, counts: Int[Tensor, "C V"]) -> Float[Tensor, "L"]:
         """Of one class, for diagnostics of its weights."""

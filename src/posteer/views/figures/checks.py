@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from posteer.banks.checks.departure import Departure
 from posteer.banks.checks.exchangeability import ExchangeabilityCheck
 from posteer.banks.checks.martingale import MartingaleCheck
 from posteer.banks.checks.report import FilterReport
@@ -18,6 +19,7 @@ from posteer.families.markov.family import MarkovFamily, kernels_of
 from posteer.families.protocol import Family, Prior
 from posteer.families.registry import open_process
 from posteer.views.figures.canvas import canvas, save
+from posteer.views.sentences import departure_lines
 
 ROWS_SHOWN = 4
 
@@ -31,14 +33,21 @@ def draw_checks(report: FilterReport, bank: LatentBank, out: Path) -> None:
     figure, panels = pyplot.subplots(2, 3, figsize=(13, 7.5))
     panels = panels.flatten()
     _prior(panels[0], bank)
-    _ranks(panels[1], report)
+    if report.ranks is None and report.departure is not None:
+        _gaps(panels[1], report.departure)
+    else:
+        _ranks(panels[1], report)
     _martingale(panels[2], drifts)
     _swaps(panels[3], swaps)
     _convergence(panels[4], report)
     panels[5].axis("off")
     words = "\n".join(f"{name}: p = {p:.3g}" for name, p in report.p_values.items())
-    verdict = textwrap.fill(report.verdict, 48)
-    panels[5].text(0, 0.9, f"{report.model}\n\n{words}\n\n{verdict}", va="top")
+    lines = [report.verdict]
+    if report.departure is not None:
+        lines += departure_lines(report.departure)
+    verdict = "\n".join(textwrap.fill(line, 56) for line in lines)
+    small = {"fontsize": "small"} if len(lines) > 1 else {}
+    panels[5].text(0, 1.0, f"{report.model}\n\n{words}\n\n{verdict}", va="top", **small)
     save(figure, out)
 
 
@@ -87,6 +96,22 @@ def _ranks(panel: Any, report: FilterReport) -> None:
         seen = torch.bincount(torch.tensor(values), minlength=n_ranks)
         panel.step(range(n_ranks), seen, where="mid", label=name)
     panel.legend()
+
+
+def _gaps(panel: Any, found: Departure) -> None:
+    """How far the model's law is from others, in nats per token."""
+    gaps = {
+        "mixture": found.mixture,
+        "unweighed": found.unweighed,
+        "best latent": found.fixed,
+        "mixture,\nrandom": found.on_prompts,
+        "corrected,\nrandom": found.corrected,
+    }
+    values = [gap.value for gap in gaps.values()]
+    errors = [gap.high - gap.value for gap in gaps.values()]
+    panel.bar(range(len(gaps)), values, yerr=errors, color="C0", alpha=0.7)
+    panel.set_xticks(range(len(gaps)), list(gaps), fontsize="x-small")
+    panel.set(title="from the model's law, nats a token")
 
 
 def _martingale(panel: Any, check: MartingaleCheck) -> None:

@@ -16,6 +16,7 @@ from posteer.banks.checks.report import ALARM, FilterReport
 from posteer.banks.checks.statistics import Interval
 from posteer.banks.drawn import LatentBank
 from posteer.tokens.prompts import show_prompt
+from posteer.views.sentences import departure_lines
 from posteer.views.terminal.panels import rows_table
 
 
@@ -195,6 +196,8 @@ def show_report(report: FilterReport) -> None:
     if report.families is not None:
         console.print(Text(families_text(report.families)))
     console.print(Text(power_text(report.power), style="dim"))
+    for line in [] if report.departure is None else departure_lines(report.departure):
+        console.print(Text(line))
 
 
 def family_text(one: Explained) -> str:

@@ -1,0 +1,402 @@
+"""Does posterior steering work on a language model that is no filter?
+
+    python studies/language_models.py prepare --work DIR [--texts coin,letters]
+    python studies/language_models.py run --work DIR [--texts ..] [--out FILE]
+    python studies/language_models.py long --work DIR --texts coin --out FILE
+    python studies/language_models.py [show] [--records FILE] [--figures DIR]
+
+SmolLM2-135M-Instruct over a few of its tokens after a text (`pip install 'posteer[llm]'`).
+`prepare` asks the network for its laws after all histories of up to 13 tokens (fewer of larger
+alphabets), once, and keeps them in DIR. `run` takes a bank and every answer from these laws, which
+are the network's own, metered as it would be, and ranks each prompt among all. `long` asks the
+network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much.
+`show` prints the tables of docs/LANGUAGE_MODELS.md from the records and, asked for, draws its
+figures. A bank serves all utilities and lengths of its text; tokens of a run are those that
+verifying asks of the model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from language_tables import figures_of, show
+from places import RECORDS
+from running import Options, read_records, run
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import posteer
+from posteer.banks import LatentBank, sample
+from posteer.banks.checks.departure import check_departure
+from posteer.banks.reading import correction_of
+from posteer.core.errors import require
+from posteer.core.shapes import Float, Int
+from posteer.evaluation import estimate_from_bank
+from posteer.families.markov.family import MarkovFamily
+from posteer.goals.objectives import objective_of
+from posteer.goals.utilities import open_goal
+from posteer.methods.corrected import CorrectedValues
+from posteer.models.continuations import shared_laws
+from posteer.models.protocol import Can, Model
+from posteer.models.wrapped.smollm2 import from_text as open_smollm2
+from posteer.tokens.contexts import ContextSpace, all_sequences
+
+HORIZON = 4
+ROLLOUTS = 256
+"""Of a bank, each as long as the laws that are kept."""
+
+TOKENS = 400
+"""That a run may ask of the model."""
+
+UTILITIES = (
+    "dyck",
+    "frequency(0)",
+    "frequency(0.5)",
+    "frequency(1)",
+    "reverse-xent(tau-0.2)",
+    "reverse-xent(tau-0.8)",
+    "reverse-xent(sym-0.2)",
+    "reverse-xent(sym-0.8)",
+)
+"""Brackets; a share of the second token; coins; chains that repeat or alternate."""
+
+LONG, LONG_UTILITIES, LONG_ROLLOUTS = 30, ("reverse-xent(sym-0.2)", "dyck"), 192
+RIVALS, TIMES = ("coordinate", "beam", "gcg"), (1, 3, 10)
+"""What is asked at a length where prompts cannot all be tried."""
+
+WIDER = ("dyck", "frequency(0)", "frequency(0.5)", "frequency(1)")
+"""Those that more than two tokens have too."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A text, the tokens that follow it, and the lengths at which all prompts are ranked."""
+
+    text: str
+    alphabet: tuple[str, ...]
+    lengths: tuple[int, ...] = (6, 10)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.alphabet)
+
+    @property
+    def utilities(self) -> tuple[str, ...]:
+        return UTILITIES if self.vocab_size == 2 else WIDER
+
+    @property
+    def depth(self) -> int:
+        """Lengths of histories whose laws are kept, from 0 on."""
+        return max(self.lengths) + HORIZON
+
+
+SETTINGS = {
+    "coin": Setting("A coin was tossed many times. The results:", (" H", " T")),
+    "letters": Setting("Here is a random sequence of letters:", (" A", " B")),
+    "bits": Setting("Here are some random bits:", ("0", "1")),
+    "market": Setting("Each day the price of the stock went:", (" up", " down")),
+    "abc": Setting("Here is a random sequence of letters:", (" A", " B", " C"), (5,)),
+    "dna": Setting("The gene begins with the bases:", (" A", " C", " G", " T"), (4,)),
+}
+
+
+class Unmarked:
+    """A tokenizer that puts nothing before a text."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return list(self.inner.encode(text, add_special_tokens=False))
+
+    def decode(self, tokens: list[int]) -> str:
+        return str(self.inner.decode(tokens))
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where histories of one length are in the table of their level."""
+
+    levels: list[Tensor]
+    rows: Int[Tensor, "B"]
+    length: int
+
+    @property
+    def log_probs(self) -> Float[Tensor, "B V"]:
+        return self.levels[self.length][self.rows]
+
+    def select(self, rows: Int[Tensor, "K"]) -> Place:
+        return Place(self.levels, self.rows[rows], self.length)
+
+
+class Kept(Model):
+    """A network's own laws, read once and looked up since."""
+
+    probed = False
+
+    def __init__(self, name: str, levels: list[Tensor], shares: list[float]) -> None:
+        self.name, self.levels, self.shares = f"smollm2 ({name})", levels, shares
+        self.vocab_size = levels[0].shape[1]
+        self.family = MarkovFamily(ContextSpace(self.vocab_size, 1))
+        self.max_length = len(levels) - 1
+
+    def batch_invariant(self, n_tokens: int) -> bool:
+        return True
+
+    def start(self, batch: int, capacity: int = 16) -> Place:
+        return Place(self.levels, torch.zeros(batch, dtype=torch.long), 0)
+
+    def advance(self, state: Place, tokens: Int[Tensor, "B"]) -> tuple[Tensor, Place]:
+        after = Place(self.levels, state.rows * self.vocab_size + tokens, state.length + 1)
+        return after.log_probs, after
+
+
+def network(name: str) -> Model:
+    """The language model itself, behind a text."""
+    opened: Any = open_smollm2("smollm2")
+    return posteer.wrap(
+        opened.network,
+        tokenizer=Unmarked(opened.tokenizer),
+        alphabet=list(SETTINGS[name].alphabet),
+        text=SETTINGS[name].text,
+        name=f"smollm2 ({name})",
+    )
+
+
+def prepare(name: str, work: Path) -> None:
+    """The network's laws after all histories, unless they are there."""
+    path, setting = work / f"{name}.safetensors", SETTINGS[name]
+    if path.exists():
+        return
+    model = network(name)
+    vocab = setting.vocab_size
+    first = model.log_predictive(all_sequences(vocab, 1)).double()
+    levels = [first[:1, 0], first[:, 1]]
+    while len(levels) < setting.depth:
+        length = len(levels)
+        horizon = min(HORIZON, setting.depth - length)
+        groups = all_sequences(vocab, length).split(64)
+        laws = torch.cat([shared_laws(model, some, horizon) for some in groups])
+        for depth in range(horizon):
+            shape = (len(laws) * vocab**depth, vocab, -1)
+            levels.append(laws.view(shape).logsumexp(-1).log_softmax(-1))
+        print(f"{name}: histories of up to {len(levels) - 1} tokens", flush=True)
+    tensors = {f"level{at}": level.contiguous() for at, level in enumerate(levels)}
+    if Can.SHARES in model.can:
+        some = torch.randint(vocab, (64, setting.depth - 1), generator=torch.Generator())
+        tensors["shares"] = model.alphabet_share(some).double().mean(0)
+    save_file(tensors, path)
+
+
+def kept(name: str, work: Path) -> Kept:
+    path = work / f"{name}.safetensors"
+    require(path.exists(), f"{path}: prepare it first")
+    held = load_file(path)
+    levels = [held[f"level{at}"] for at in range(SETTINGS[name].depth)]
+    return Kept(name, levels, held["shares"].tolist() if "shares" in held else [])
+
+
+def bank_of(name: str, work: Path, model: Kept) -> LatentBank:
+    """Drawn once, and kept."""
+    out = work / f"{name}.bank.safetensors"
+    return sample(model, rollouts=ROLLOUTS, length=len(model.levels), tuned=True, out=out)
+
+
+def all_values(model: Kept, length: int, utility: str) -> Float[Tensor, "K"]:
+    """J of every prompt, straight from the laws."""
+    vocab = model.vocab_size
+    laws = torch.zeros(vocab**length, 1, dtype=torch.float64)
+    for step in range(HORIZON):
+        own = model.levels[length + step].view(len(laws), -1, vocab)
+        laws = (laws[..., None] + own).flatten(1)
+    goal = open_goal(utility, model)
+    last = ContextSpace(vocab, goal.order).suffix(all_sequences(vocab, length))
+    return objective_of(goal, vocab, HORIZON).of_laws(laws, last)
+
+
+def rank_of(value: float, values: Float[Tensor, "K"]) -> int:
+    return int((values > value + 1e-5 * float(values.max() - values.min())).sum()) + 1
+
+
+def correlation(one: Tensor, other: Tensor) -> float:
+    """Spearman's."""
+    ranks = [values.argsort().argsort().double() for values in (one, other)]
+    return float(torch.corrcoef(torch.stack(ranks))[0, 1])
+
+
+def cell(name: str, model: Kept, bank: LatentBank, length: int, utility: str) -> dict[str, Any]:
+    """One run by the default method, and what other ways to spend its tokens would have found."""
+    vocab = model.vocab_size
+    prompts, values = all_sequences(vocab, length), all_values(model, length, utility)
+    price = length + sum(vocab**depth for depth in range(1, HORIZON))
+    most = TOKENS // price
+    found = posteer.elicit(
+        model, utility, length=length, bank=bank, verify=most, max_model_tokens=TOKENS, rank=False
+    )
+    assert found.answer.verified is not None and found.expected_utility is not None
+    by_bank = estimate_from_bank(bank, utility, prompts, HORIZON)
+    correction = correction_of(bank, length, HORIZON)
+    assert correction is not None
+    goal = open_goal(utility, model)
+    objective = objective_of(goal, vocab, HORIZON)
+    corrected = CorrectedValues(
+        correction, objective, HORIZON, ContextSpace(vocab, goal.order).suffix
+    ).values(prompts)
+    first = by_bank.argsort(descending=True, stable=True)
+    random = torch.randperm(len(values), generator=torch.Generator().manual_seed(length))
+    verified = found.answer.verified
+    return {
+        "kind": "cell",
+        "text": name,
+        "length": length,
+        "utility": utility,
+        "prompts": len(prompts),
+        "rank": rank_of(found.expected_utility, values),
+        "J": found.expected_utility,
+        "best_J": float(values.max()),
+        "spread": float(values.std()),
+        "next_J": float(values.topk(2).values[1]),
+        "tokens": verified.tokens,
+        "asked": verified.compared,
+        "rounds": verified.rounds,
+        "settled": verified.settled,
+        "bank_tokens": bank.tokens,
+        "rank_of_banks_first": rank_of(float(values[first[0]]), values),
+        "rank_of_banks_first_8": rank_of(float(values[first[:8]].max()), values),
+        "rank_at_equal_questions": rank_of(float(values[first[:most]].max()), values),
+        "rank_of_corrected_first": rank_of(float(values[corrected.argmax()]), values),
+        "rank_of_random": rank_of(float(values[random[:most]].max()), values),
+        "correlation_of_bank": correlation(by_bank, values),
+        "correlation_of_corrected": correlation(corrected, values),
+    }
+
+
+def of_text(name: str, work: Path) -> list[dict[str, Any]]:
+    """All records of a text."""
+    model = kept(name, work)
+    bank = bank_of(name, work, model)
+    departure = check_departure(model, bank)
+    assert departure is not None
+    order = bank.space.order
+    spread = bank.kernels[:, :, -1]
+    records = [
+        {
+            "kind": "text",
+            "text": name,
+            "words": SETTINGS[name].text,
+            "alphabet": list(SETTINGS[name].alphabet),
+            "shares": model.shares,
+            "tokens": bank.tokens,
+            "order": order,
+            "temper": bank.temper,
+            "smoothing": bank.smoothing,
+            "departure": asdict(departure),
+            "kernels": spread.tolist() if order <= 1 else [],
+        }
+    ]
+    for length in SETTINGS[name].lengths:
+        for utility in SETTINGS[name].utilities:
+            records.append(cell(name, model, bank, length, utility))
+            print(_line(records[-1]), flush=True)
+    utility, length = UTILITIES[0], SETTINGS[name].lengths[-1]
+    records.append(scatter(name, model, bank, length, utility))
+    return records
+
+
+def scatter(name: str, model: Kept, bank: LatentBank, length: int, utility: str) -> dict[str, Any]:
+    """Surrogates beside J of every prompt, for a figure."""
+    prompts, values = all_sequences(model.vocab_size, length), all_values(model, length, utility)
+    correction = correction_of(bank, length, HORIZON)
+    assert correction is not None
+    goal = open_goal(utility, model)
+    objective = objective_of(goal, model.vocab_size, HORIZON)
+    suffix = ContextSpace(model.vocab_size, goal.order).suffix
+    corrected = CorrectedValues(correction, objective, HORIZON, suffix).values(prompts)
+    by_bank = estimate_from_bank(bank, utility, prompts, HORIZON)
+    return {
+        "kind": "scatter",
+        "text": name,
+        "length": length,
+        "utility": utility,
+        "J": [round(x, 5) for x in values.tolist()],
+        "bank": [round(x, 5) for x in by_bank.tolist()],
+        "corrected": [round(x, 5) for x in corrected.tolist()],
+    }
+
+
+def of_long_prompts(name: str, work: Path, out: Path) -> None:
+    """The default method at its tokens and others at more, appended as they are done."""
+    model = network(name)
+    bank = sample(
+        model, rollouts=LONG_ROLLOUTS, length=41, tuned=True, out=work / f"{name}.long.safetensors"
+    )
+    print(f"{name}: bank of {bank.tokens:,} model tokens", flush=True)
+    for utility in LONG_UTILITIES:
+        asked: dict[str, Any] = {"length": LONG, "rank": False}
+        runs: list[tuple[str, int, dict[str, Any]]]
+        runs = [("auto", TOKENS, {"bank": bank, "verify": TOKENS})]
+        runs += [(rival, TOKENS * n, {"method": rival}) for n in TIMES for rival in RIVALS]
+        for method, tokens, more in runs:
+            found = posteer.elicit(model, utility, max_model_tokens=tokens, **asked, **more)
+            record = {
+                "kind": "long",
+                "text": name,
+                "length": LONG,
+                "utility": utility,
+                "method": method,
+                "budget": tokens,
+                "J": found.expected_utility,
+                "tokens": found.cost["forward_tokens"] + found.cost["backward_tokens"],
+                "bank_tokens": bank.tokens if "bank" in more else 0,
+            }
+            with out.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(record, flush=True)
+
+
+def _line(record: dict[str, Any]) -> str:
+    names = ("text", "length", "utility", "rank", "tokens", "rank_of_banks_first_8")
+    return "  ".join(f"{record[name]}" for name in names)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = Options(__doc__)
+    options.add_argument(
+        "do", nargs="?", default="show", choices=("prepare", "run", "long", "show")
+    )
+    options.add_argument("--work", type=Path)
+    options.add_argument("--texts", default=",".join(SETTINGS))
+    options.add_argument("--out", type=Path)
+    options.add_argument("--records", type=Path, default=RECORDS / "language-models.jsonl")
+    options.add_argument("--figures", type=Path)
+    given = options.parse_args(arguments)
+    names = given.texts.split(",")
+    for name in names:
+        require(name in SETTINGS, f"text '{name}': expected some of {', '.join(SETTINGS)}")
+    if given.do == "show":
+        records = read_records(given.records)
+        show(records)
+        if given.figures is not None:
+            figures_of(records, given.figures)
+        return
+    require(given.work is not None, "expected --work DIR")
+    given.work.mkdir(parents=True, exist_ok=True)
+    records = []
+    for name in names:
+        if given.do == "prepare":
+            prepare(name, given.work)
+        elif given.do == "long":
+            require(given.out is not None, "expected --out FILE")
+            of_long_prompts(name, given.work, given.out)
+        else:
+            records += of_text(name, given.work)
+    if given.do == "run" and given.out is not None:
+        given.out.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,120 @@
+"""The tables and figures of studies/language_models.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tables import heading
+
+from posteer.views.figures.canvas import canvas, save
+
+Records = list[dict[str, Any]]
+
+
+def show(records: Records) -> None:
+    """Ranks by text and length, what else would have been found, and how far each is a filter."""
+    _heading("text", "length", "prompts", "rank 1", "worst", "tokens", "most", "bank tokens")
+    for (text, length), cells in _by_cell(records).items():
+        ranks = [cell["rank"] for cell in cells]
+        tokens = [cell["tokens"] for cell in cells]
+        first = f"{ranks.count(1)} of {len(ranks)}"
+        figures = (cells[0]["prompts"], first, max(ranks), f"{median(tokens):.0f}", max(tokens))
+        print(_row(text, length, *figures, f"{cells[0]['bank_tokens']:,}"))
+    print()
+    _heading("cells", "adapting", "bank's first 8", "as many", "random", "corrected", "bank")
+    for length in sorted({cell["length"] for cell in _cells(records)}):
+        own = [cell for cell in _cells(records) if cell["length"] == length]
+        names = ("rank", "rank_of_banks_first_8", "rank_at_equal_questions", "rank_of_random")
+        more = ("rank_of_corrected_first", "rank_of_banks_first")
+        print(_row(f"length {length}: {len(own)}", *(_firsts(own, n) for n in (*names, *more))))
+    print()
+    _heading("not first", "length", "utility", "rank", "behind", "best", "next", "spread")
+    for cell in _cells(records):
+        if cell["rank"] > 1:
+            behind = f"{cell['best_J'] - cell['J']:.4f}"
+            others = [f"{cell[n]:.4f}" for n in ("best_J", "next_J", "spread")]
+            rank = f"{cell['rank']} of {cell['prompts']}"
+            print(_row(cell["text"], cell["length"], cell["utility"], rank, behind, *others))
+    print()
+    _heading(
+        "text",
+        "order",
+        "temper",
+        "mixture",
+        "unweighed",
+        "fixed",
+        "on prompts",
+        "corrected",
+        "drift",
+        "of a filter",
+        "correlation: bank",
+        "corrected",
+    )
+    for record in (one for one in records if one["kind"] == "text"):
+        found = record["departure"]
+        parts = ("mixture", "unweighed", "fixed", "on_prompts", "corrected", "drift")
+        intervals = [_interval(found[name]) for name in (*parts, "drift_of_filter")]
+        own = [cell for cell in _cells(records) if cell["text"] == record["text"]]
+        both = [
+            f"{median(cell[f'correlation_of_{which}'] for cell in own):.2f}"
+            for which in ("bank", "corrected")
+        ]
+        print(_row(record["text"], record["order"], record["temper"], *intervals, *both))
+
+
+def figures_of(records: Records, where: Path) -> None:
+    """The implied prior over kernels of each text, and surrogates beside J."""
+    pyplot = canvas()
+    texts = [one for one in records if one["kind"] == "text" and one["kernels"]]
+    figure, panels = pyplot.subplots(1, len(texts), figsize=(3.2 * len(texts), 3.2), squeeze=False)
+    for panel, record in zip(panels[0], texts, strict=True):
+        kernels, names = record["kernels"], [one.strip() for one in record["alphabet"]]
+        if len(kernels[0]) == 1:
+            panel.hist([row[0] for row in kernels], 25)
+            panel.set(xlabel=f"P({names[-1]})")
+        else:
+            panel.scatter(*zip(*(row[:2] for row in kernels), strict=True), s=6, alpha=0.4)
+            panel.set(xlabel=f"P({names[-1]} | {names[0]})", ylabel=f"P({names[-1]} | {names[1]})")
+        panel.set(title=record["text"])
+    save(figure, where / "language-priors.svg")
+    scatters = [one for one in records if one["kind"] == "scatter"]
+    figure, panels = pyplot.subplots(
+        2, len(scatters), figsize=(3 * len(scatters), 6), squeeze=False
+    )
+    for column, record in enumerate(scatters):
+        for panel, which in zip(panels[:, column], ("bank", "corrected"), strict=True):
+            panel.scatter(record[which], record["J"], s=4, alpha=0.4)
+            title = f"{record['text']}, {record['utility']}, length {record['length']}"
+            panel.set(title=title, xlabel=f"{which} surrogate", ylabel="J")
+            panel.title.set_fontsize(8)
+    save(figure, where / "language-surrogates.svg")
+
+
+def _cells(records: Records) -> Records:
+    return [one for one in records if one["kind"] == "cell"]
+
+
+def _by_cell(records: Records) -> dict[tuple[str, int], Records]:
+    found: dict[tuple[str, int], Records] = {}
+    for cell in _cells(records):
+        found.setdefault((cell["text"], cell["length"]), []).append(cell)
+    return found
+
+
+def _firsts(cells: Records, name: str) -> str:
+    ranks = [cell[name] for cell in cells]
+    return f"{ranks.count(1)} ({median(ranks):.0f})"
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+
+def _heading(*names: str) -> None:
+    print("\n".join(heading(_row(*names))))
+
+
+def _row(*entries: Any) -> str:
+    return "| " + " | ".join(str(entry) for entry in entries) + " |"

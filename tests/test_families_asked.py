@@ -160,6 +160,17 @@ def test_atoms_are_told_as_bayes_tells_them():
     assert check_atoms(family, rolled("coins(0.2,0.7)", 200, 30)).p_value < 1e-6
 
 
+def test_atoms_that_are_told_badly_keep_their_frequencies():
+    """Of 4,000 rollouts of 6 tokens the likeliest atom would hardly ever be the middle one; five
+    standard errors of a frequency are at most 0.04."""
+    family = classified_by(open_process("coins(0.4,0.5,0.6)"), "test")
+    tokens = rolled("coins(0.4,0.5,0.6)", 4000, 6)
+    found = family.fit_after((), tokens, "donor", numpy_stream(0, "told"))
+    shares = found.classes.bincount(minlength=3) / 4000
+    assert bool((shares - 1 / 3).abs().max() < 0.04)
+    assert family.posterior(tokens).argmax(1).bincount(minlength=3)[1] < 4000 * 0.32
+
+
 def test_false_alarms_of_atoms_are_no_more_than_stated():
     """200 banks of 100 rollouts that are told badly: 10 of them below 5 % expected at most, more
     than 22 with a chance below 1e-3."""

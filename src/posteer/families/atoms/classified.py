@@ -75,9 +75,12 @@ class ClassifiedFamily(WholeRollouts):
         treatment: str,
         stream: np.random.Generator,
     ) -> ClassifiedLatents:
-        """The likeliest atom of each rollout."""
+        """An atom for each rollout, drawn as likely as the rollout makes it: their frequencies are
+        then those of the model's own prior, however badly rollouts are told apart."""
         own = self.after(context)
-        return ClassifiedLatents(own, own.posterior(counts).argmax(1))
+        below = own.posterior(counts).cumsum(1)[:, :-1]
+        classes = (below <= torch.from_numpy(stream.random(len(counts)))[:, None]).sum(1)
+        return ClassifiedLatents(own, classes)
 
     def after(self, context: tuple[int, ...]) -> ClassifiedFamily:
         """The atoms where a context leaves them."""

@@ -161,6 +161,8 @@ PROMPTS = {
     ],
 }
 CONTEXTS = {"good": ["", "0", "0110"], "bad": ["2", "0x", "0.5", "01" * 20_000, *TEXTS]}
+ALPHABETS = {"good": ["H,T", "(,)"], "bad": ["", ",", "H", "H,H", "#1,#2", "a,b,c,d,e,f,g", *TEXTS]}
+WORDS = {"good": [""], "bad": ["A coin:", "\0", DIGITS]}
 DEVICES = {"good": ["cpu", "auto"], "bad": ["tpu", "cuda:99", "cuda:-1", "CPU", *TEXTS]}
 REALS = {"good": ["0.1"], "bad": ["0", "-1", "nan", "inf", "1e308", "x", "", DIGITS, "1e-320"]}
 RATES = {"good": ["1e-3"], "bad": ["1e38", "-1", "nan", "inf", "0", "1e-320", "x", "", "1e999"]}
@@ -180,7 +182,8 @@ def files(*good):
 
 ASKED = {"--model": MODELS, "--utility": UTILITIES, "--length": whole("2", "3", "4"),
          "--horizon": whole("1", "2", "3"), "--context": CONTEXTS, "--allowed": ALLOWED,
-         "--max-model-tokens": whole("500"), "--device": DEVICES}  # fmt: skip
+         "--max-model-tokens": whole("500"), "--device": DEVICES, "--alphabet": ALPHABETS,
+         "--text": WORDS}  # fmt: skip
 COMMANDS = {
     ("elicit",): {**ASKED, "--method": METHODS, "--seed": whole("0", "3", "-2"),
                   "--bank": files("junk"), "--verify": whole("0", "2"),

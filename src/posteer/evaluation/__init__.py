@@ -7,6 +7,7 @@ from posteer.evaluation.values import (
     estimate_from_bank,
     expected_utilities,
     expected_utility,
+    log_probs_of,
     rows_of,
     tokens_of_value,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "expected_utility",
     "landscape",
     "landscapes",
+    "log_probs_of",
     "rows_of",
     "tokens_of_landscape",
     "tokens_of_value",

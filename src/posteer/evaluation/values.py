@@ -34,6 +34,7 @@ from posteer.goals.objectives import ForwardCrossEntropy, Objective, objective_o
 from posteer.goals.utilities import Goal, expected, open_goal
 from posteer.models.continuations import (
     continuation_laws,
+    log_probs_along,
     read_prompts,
     roll_out_from,
     shared_laws,
@@ -94,26 +95,43 @@ def expected_utility(
     if by_atoms is not None:
         require_numbers(goal, by_atoms)
         return Evaluation(by_atoms, torch.zeros_like(by_atoms), exact=True)
-    if isinstance(goal, ForwardCrossEntropy):
-        raise InputError(
-            f"{goal.name} needs every continuation: {model.vocab_size}**{horizon} are too many to "
-            "enumerate"
-        )
     results = []
     for row, prompt in enumerate(prompts):
         generator = torch_stream(seed, "evaluation", row)
-        continuations = []
-        read_once = read_prompts(model, prompt[None])
-        for some in torch.zeros(n_rollouts, dtype=torch.long).split(
-            model.batch_limit(prompts.shape[1] + horizon)
-        ):
-            state = read_once.select(some)
-            continuations.append(roll_out_from(model, state, horizon, generator))
-        values = goal(torch.cat(continuations), contexts[row].expand(n_rollouts))
+        context = contexts[row].expand(n_rollouts)
+        if isinstance(goal, ForwardCrossEntropy):
+            drawn = goal.draw(context, horizon, generator)
+            values = log_probs_of(model, prompt, drawn)
+        else:
+            values = goal(_rolled_out(model, prompt, horizon, n_rollouts, generator), context)
         results.append((values.mean(), values.std() / n_rollouts**0.5))
     means, errors = zip(*results, strict=True)
     require_numbers(goal, torch.stack(means))
     return Evaluation(torch.stack(means), torch.stack(errors), exact=False)
+
+
+def _rolled_out(
+    model: Model, prompt: Int[Tensor, "m"], horizon: int, n: int, generator: torch.Generator
+) -> Int[Tensor, "n N"]:
+    """So many continuations of a prompt, which is read once."""
+    read_once = read_prompts(model, prompt[None])
+    parts = torch.zeros(n, dtype=torch.long).split(model.batch_limit(len(prompt) + horizon))
+    states = (read_once.select(some) for some in parts)
+    return torch.cat([roll_out_from(model, state, horizon, generator) for state in states])
+
+
+def log_probs_of(
+    model: Model, prompt: Int[Tensor, "m"], continuations: Int[Tensor, "n N"]
+) -> Float[Tensor, "n"]:
+    """How likely given continuations of a prompt are, which is read once."""
+    read_once = read_prompts(model, prompt[None])
+    limit = model.batch_limit(len(prompt) + continuations.shape[1])
+    return torch.cat(
+        [
+            log_probs_along(model, read_once.select(torch.zeros(len(some)).long()), some)
+            for some in continuations.split(limit)
+        ]
+    )
 
 
 def _by_atoms(
@@ -283,6 +301,10 @@ def estimate_from_bank(
         means = latents.mean_utility(expected(goal), prompts, horizon)
         return weighted_mean(log_weights, means).value
     vocab = latents.family.vocab_size
+    require(
+        vocab**horizon <= ENUMERABLE_CONTINUATIONS,
+        f"{goal.name} by a bank needs every continuation: {vocab}**{horizon} are too many",
+    )
     continuations = all_sequences(vocab, horizon)
     log_joint = torch.stack(
         [

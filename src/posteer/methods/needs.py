@@ -38,7 +38,8 @@ def unmet(needs: Needs, problem: Problem) -> Unmet | None:
         differentiates = bool(needs.model & (Can.ONE_HOTS | Can.EMBED))
         what = "gradients" if differentiates else "abilities"
         return Unmet("model", f"needs {what} and {model.name} gives none")
-    if needs.continuations and vocab**horizon > ENUMERABLE_CONTINUATIONS:
+    drawn_from = needs.targets and not isinstance(goal, Utility)
+    if needs.continuations and not drawn_from and vocab**horizon > ENUMERABLE_CONTINUATIONS:
         return Unmet("continuations", f"{vocab}**{horizon} continuations are too many to enumerate")
     if not needs.conditions and problem.allowed is not None:
         return Unmet("conditions", "cannot honour allowed prompts")

@@ -131,8 +131,9 @@ class Needs:
     for them. `model`: abilities that it must declare. `proves`: it bounds J of all prompts, and
     stops by the request's `gap` and `nodes`. `expected_utility`: the goal is the mean of a utility;
     `exact_means`: that mean is known of every latent. `counts`, `tilts`: the family is
-    `Counted`, `Tiltable`. `continuations`: all of them can be enumerated. `conditions`: it honours
-    allowed prompts. `candidates`: it answers with several. `device`: it computes on the request's.
+    `Counted`, `Tiltable`. `continuations`: all of them can be enumerated; with `targets` it draws
+    from the target of a forward cross-entropy where they cannot. `conditions`: it honours allowed
+    prompts. `candidates`: it answers with several. `device`: it computes on the request's.
     `verify`: so many candidates it wants the model to be asked about by itself.
     """
 
@@ -148,6 +149,7 @@ class Needs:
     counts: bool = False
     tilts: bool = False
     continuations: bool = False
+    targets: bool = False
     conditions: bool = True
     candidates: bool = False
     device: bool = False

@@ -158,6 +158,21 @@ def laws_by_levels(model: Model, state: Any, n_prompts: int, horizon: int) -> Fl
     return log_probability
 
 
+def log_probs_along(
+    model: Model, state: Any, continuations: Int[Tensor, "B N"]
+) -> Float[Tensor, "B"]:
+    """How likely given continuations of histories are, in float64."""
+    total = torch.zeros(len(continuations), dtype=torch.float64)
+    law = state.log_probs
+    for at, tokens in enumerate(continuations.unbind(-1)):
+        own = tokens[:, None].to(law.device)
+        total = total + law.gather(1, own)[:, 0].double().cpu()
+        if at + 1 < continuations.shape[1]:
+            law, state = model.advance(state, tokens)
+    model.check_laws()
+    return total
+
+
 def roll_out_from(
     model: Model, state: Any, horizon: int, generator: torch.Generator
 ) -> Int[Tensor, "B N"]:

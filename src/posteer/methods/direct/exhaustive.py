@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from posteer.core import InputError, Progress, Spec, require
 from posteer.core.limits import LISTED_PROMPTS
-from posteer.evaluation import PromptLandscape, landscape
+from posteer.evaluation import PromptLandscape, landscape, tokens_of_landscape
 from posteer.methods.answers import Answer, Step, StopReason
 from posteer.methods.forecasting import work_of_search
 from posteer.methods.protocol import Needs, Problem, Work
@@ -87,6 +87,9 @@ def _price(problem: Problem) -> int:
         aside = Metered(model.inner)
         _landscape(problem, aside, None)
         return aside.queries.forward_tokens
+    known = tokens_of_landscape(model, problem.length, problem.horizon, problem.allowed)
+    if known is not None:
+        return known
     n_prompts: int = problem.vocab_size**problem.length
     if problem.allowed is not None and n_prompts <= LISTED_PROMPTS:
         n_prompts = len(list_allowed(problem.allowed, problem.length))

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from posteer.core import Float, InputError, Int, Progress, phase, require
 from posteer.core.device import free_cached, is_out_of_memory
+from posteer.core.limits import ENUMERABLE_CONTINUATIONS
 from posteer.core.randomness import torch_stream
-from posteer.evaluation import check_prompts
+from posteer.evaluation import check_prompts, log_probs_of, tokens_of_value
 from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objective_of
 from posteer.methods.answers import Answer, Step, StopReason
 from posteer.methods.forecasting import work_of_search
@@ -27,6 +28,9 @@ from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, cont
 from posteer.models.meter import QueryCount
 from posteer.models.trees import tree_size
 from posteer.tokens.drawing import draw_allowed
+
+TARGETS_DRAWN = 128
+"""Continuations of a target that prompts are compared on, where not all can be enumerated."""
 
 
 @dataclass
@@ -87,6 +91,7 @@ class Field:
             if key not in objectives:
                 objectives[key] = objective_of(problem.goal, self.vocab, self.horizon)
         self.objectives = [objectives[id(problem.goal)] for problem in problems]
+        self.sampled = self.vocab**self.horizon > ENUMERABLE_CONTINUATIONS
         self.started = time.perf_counter()
 
     @property
@@ -95,6 +100,9 @@ class Field:
         return self.price_of(self.length)
 
     def price_of(self, length: int) -> int:
+        """Forward tokens of a prompt, with all that may follow or what is drawn of a target."""
+        if self.sampled:
+            return tokens_of_value(self.model, length, self.horizon, TARGETS_DRAWN)
         return self.model.tokens_of(length, self.horizon)
 
     def affordable(self, run: int, wanted: int, price: int | None = None) -> int:
@@ -129,9 +137,26 @@ class Field:
         check_prompts(self.model, prompts)
         for run, n in zip(*runs.unique(return_counts=True), strict=True):
             self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
+        if self.sampled:
+            return self._drawn_values(runs, prompts)
         laws = continuation_laws(self.model, prompts, self.horizon)
         values = self.of_laws(runs, prompts, laws)
         return values.masked_fill(self.model.impossible(prompts), -torch.inf)
+
+    def _drawn_values(
+        self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]
+    ) -> Float[Tensor, "K"]:
+        """Forward cross-entropies on what is drawn of the target: the same for all prompts of a run
+        that end alike, so that they are compared on it."""
+        values = []
+        for run, prompt in zip(runs.tolist(), prompts, strict=True):
+            goal = self.objectives[run]
+            assert isinstance(goal, ForwardCrossEntropy), "declared in needs"
+            stream = torch_stream(self.runs[run].problem.seed, "targets")
+            ends = self.model.last_contexts(goal.order, prompt[None]).expand(TARGETS_DRAWN)
+            drawn = goal.draw(ends, self.horizon, stream)
+            values.append(log_probs_of(self.model, prompt, drawn).mean())
+        return torch.stack(values)
 
     def of_laws(
         self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"], laws: Float[Tensor, "K Y"]
@@ -219,7 +244,7 @@ class DirectSearch(ABC):
 
     @property
     def needs(self) -> Needs:
-        return Needs(continuations=True)
+        return Needs(continuations=True, targets=True)
 
     @abstractmethod
     def tokens(self, problem: Problem) -> float:

@@ -33,8 +33,8 @@ SHORTEST = 4
 MOST_READINGS = 600
 FORETOLD = (0.526, 0.421, 0.084)
 """The rank correlation of surrogate and J is about the first plus the second times the square root
-of the share that the mixture explains on prompts, give or take the third: learned on 24 small models
-and tested on 12 others (studies/correlations.py)."""
+of the share that the mixture explains on prompts, give or take the third: learned on 24 small
+models and tested on 12 others (studies/correlations.py)."""
 
 SIMULATED = 256
 """Rollouts of the latents that say what drift a filter would show."""

@@ -177,7 +177,7 @@ class Speaking(FunctionModel):
 @pytest.mark.slow
 def test_auto_tunes_a_language_model_and_names_what_draws_the_same(drawn):
     plain, _ = drawn
-    model = Speaking(plain.function, vocab_size=2, order=1, name="speaking")
+    model = Speaking(plain.predict, vocab_size=2, order=1, name="speaking")
     found = elicit(model, "dyck", length=5, verify=4, max_model_tokens=30_000)
     assert "tuned=1" in found.choice.method and found.bank.read is not None
     assert found.answer.verified.rounds >= 1 and found.cost["drawn_tokens"] <= 30_000

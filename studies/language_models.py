@@ -295,6 +295,7 @@ def of_text(name: str, work: Path) -> list[dict[str, Any]]:
             "temper": bank.temper,
             "smoothing": bank.smoothing,
             "departure": asdict(departure),
+            "foretold": departure.rank_correlation.value,
             "kernels": spread.tolist() if order <= 1 else [],
         }
     ]

@@ -49,6 +49,7 @@ def show(records: Records) -> None:
         "corrected",
         "drift",
         "of a filter",
+        "foretold",
         "correlation: bank",
         "corrected",
     )
@@ -61,6 +62,7 @@ def show(records: Records) -> None:
             f"{median(cell[f'correlation_of_{which}'] for cell in own):.2f}"
             for which in ("bank", "corrected")
         ]
+        both.insert(0, f"{record['foretold']:.2f}")
         print(_row(record["text"], record["order"], record["temper"], *intervals, *both))
 
 

@@ -46,6 +46,7 @@ def test_a_filter_is_near_the_mixture_over_its_latents(found):
     the filter's law, once it knows the coin."""
     _, near = found[two_coins]
     assert near.mixture.value < 0.02 and near.explained > 0.9
+    assert near.rank_correlation.value > found[restless][1].rank_correlation.value
     known = 0.693 + 0.15 * torch.tensor(0.15).log() + 0.85 * torch.tensor(0.85).log()
     assert near.unweighed.value == pytest.approx(float(known), abs=0.05)
     assert near.fixed.value > near.unweighed.value - 0.02
@@ -86,6 +87,7 @@ def test_posteer_check(tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)
     departure = record["check"]["departure"]
     assert departure["mixture"]["low"] <= departure["mixture"]["value"]
+    assert record["check"]["rank_correlation"]["value"] > 0.4
     assert record["rollouts"] == 80 and (tmp_path / "check.svg").exists()
 
 

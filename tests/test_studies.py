@@ -30,6 +30,7 @@ BAD = {
     "class_climb": ["nothing"],
     "class_search": ["--method", "nothing"],
     "corners": ["--out", "run", "--device", "nothing"],
+    "correlations": ["--models", "0"],
     "coverage": ["--seeds", "0"],
     "curves": ["nowhere", "--out", "curves.svg"],
     "dna": ["nowhere", "--out", "dna.json"],

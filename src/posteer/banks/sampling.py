@@ -11,7 +11,7 @@ from posteer.banks.drawn import LatentBank
 from posteer.banks.parts import checked_path
 from posteer.banks.plans import SIZES, DrawPlan, fitted_family, seconds_of
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import draw, is_sized, most_of, to_tune
+from posteer.banks.sizing import draw, is_sized, most_of, speaks, to_tune
 from posteer.core import Progress, require
 from posteer.core.device import undisturbed
 from posteer.core.files import path_of
@@ -82,8 +82,8 @@ def sample(
     `family` says what the latents are believed to be, where the model does not or says otherwise:
     `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
     the model's own finite prior. With `tuned` it is Markov kernels of the order, and smoothed as,
-    predicts held-out rollouts best, whatever the utility; by default so for a model that is no
-    declared filter where nothing else is said. `alphabet` and `text` as in a request.
+    predicts held-out rollouts best, whatever the utility; by default so for a language model
+    where nothing else is said. `alphabet` and `text` as in a request.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -108,7 +108,8 @@ def sample(
     )
     require(tuned in (None, True, False), f"tuned {shown(tuned)}: expected yes, no or nothing")
     if tuned is None:
-        tuned = bool(plan.free) and family is None and unvisited == UNVISITED and tunes(opened)
+        unsaid = bool(plan.free) and family is None and unvisited == UNVISITED
+        tuned = unsaid and speaks(opened) and tunes(opened)
     if tuned:
         require(family is None, "tuned latents have the order that predicts best: give no family")
         plan = to_tune(opened, plan)

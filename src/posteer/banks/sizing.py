@@ -43,6 +43,11 @@ def is_sized(model: Model, plan: DrawPlan) -> bool:
     return bool(plan.free) and not (Can.EXACT | Can.NARROW) & model.can
 
 
+def speaks(model: Model) -> bool:
+    """Whether a model is a language model over some of its tokens: nobody takes it for a filter."""
+    return Can.SHARES in model.can
+
+
 def to_tune(model: Model, plan: DrawPlan) -> DrawPlan:
     """The plan for a model that is no declared filter: latents are those that predict it best,
     where they are Markov kernels."""

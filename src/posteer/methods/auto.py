@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 
 from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
-from posteer.banks.sizing import SHORTEST_ROLLOUT, is_sized, least_of, most_of, to_tune
+from posteer.banks.sizing import (
+    SHORTEST_ROLLOUT,
+    is_sized,
+    least_of,
+    most_of,
+    speaks,
+    to_tune,
+)
 from posteer.core import InputError, Progress, Spec, integer, require
 from posteer.core.limits import ENUMERABLE_CLASSES, LISTED_PROMPTS
 from posteer.families.protocol import Fittable
@@ -167,9 +174,9 @@ def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
 
 
 def _drawn_by(problem: Problem) -> DrawPlan:
-    """How a bank is drawn: of a model that is no declared filter, as predicts it best."""
+    """How a bank is drawn: of a language model, as predicts it best."""
     plan, base = replace(draw_plan(), context=problem.context), problem.model.base
-    return to_tune(base, plan) if is_sized(base, plan) else plan
+    return to_tune(base, plan) if speaks(base) and is_sized(base, plan) else plan
 
 
 def _search(problem: Problem, reason: Reason) -> Choice:

@@ -221,6 +221,10 @@ def departure_lines(found: Departure) -> list[str]:
     ]
     if found.alphabet_share is not None:
         lines.append(f"the alphabet holds {found.alphabet_share:.0%} of the law on such histories")
+    lines.append(
+        f"the bank's surrogate should order prompts as J does to a rank correlation of "
+        f"{_interval(found.rank_correlation)}, as other models foretell"
+    )
     near = found.mixture.value <= found.corrected.value
     worth = "the bank's surrogate will do" if near else "verify: answers will correct the surrogate"
     return [*lines, f"for steering: {worth}"]

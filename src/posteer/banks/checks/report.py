@@ -133,6 +133,9 @@ class FilterReport(Shown):
     def to_json(self) -> dict[str, Any]:
         return {
             **asdict(self),
+            "rank_correlation": None
+            if self.departure is None
+            else asdict(self.departure.rank_correlation),
             "p_values": self.p_values,
             "p_value": bonferroni(list(self.p_values.values())),
             "verdict": self.verdict,

@@ -85,7 +85,7 @@ def _carry_out(config: SweepConfig, out: Path, as_json: bool, **how: Any) -> Non
         print_json(ended.to_json())
     else:
         show_outcome(ended, str(out), print)
-        print(f"posteer tables {out} sets them beside the paper's")
+        print(f"posteer tables {out} sets them beside the paper's, posteer report {out} on a page")
     if ended.statuses.get("failed"):
         sys.exit(1)
 

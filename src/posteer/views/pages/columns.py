@@ -18,7 +18,7 @@ from posteer.sweeps.results import Row
 TEXTS = (
     *("model", "utility", "method", "length", "horizon", "max_model_tokens", "seed", "status"),
     *("error", "prompt", "best_prompt", "stop_reason", "estimator_name", "choice_method"),
-    *("warnings", "device", "revision"),
+    *("warnings", "bank", "device", "revision"),
 )
 """Columns with few distinct values."""
 FIGURES = (

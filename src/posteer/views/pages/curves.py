@@ -12,6 +12,8 @@ from posteer.sweeps.results import Histories
 
 LEVELS = 65534
 """Between a series' least and greatest value; one more stands for what is no number."""
+WHOLE = 48
+"""Curves of so many steps are kept as they are."""
 SHOWN = ("surrogate", "ess", "value", "forward_tokens", "backward_tokens")
 
 
@@ -32,12 +34,18 @@ def curves_of(histories: Histories, runs: Sequence[str], per_octave: int) -> dic
     lengths = [len(next(iter(history.values()))) for history in known.values()]
     grid = grid_of(max(lengths, default=1), per_octave)
     found = {str(at): _packed(history, grid) for at, history in known.items()}
-    return {"grid": grid, "runs": {at: one for at, one in found.items() if one["series"]}}
+    return {
+        "whole": WHOLE,
+        "grid": grid,
+        "runs": {at: one for at, one in found.items() if one["series"]},
+    }
 
 
 def _packed(history: Mapping[str, Sequence[float]], grid: Sequence[int]) -> dict[str, Any]:
     steps = len(next(iter(history.values())))
     kept = [step - 1 for step in grid if step < steps] + [steps - 1]
+    if steps <= WHOLE:
+        kept = list(range(steps))
     shown = {name: history[name] for name in SHOWN if any(history.get(name, ()))}
     return {
         "steps": steps,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from posteer.core.errors import InputError
-from posteer.paper.agreement import counts, outside
+from posteer.paper.agreement import Pair, outside, pairs
 from posteer.paper.cells import Cells
 from posteer.paper.claims import Standing, Verdict, verdicts
 from posteer.paper.layouts import heading
+from posteer.paper.power import nearer, right, swapped
 from posteer.paper.published import RUNTIME_SECONDS
 from posteer.sweeps.results import Row
 from posteer.views.paper.reasons import SHOWN, said_of
@@ -24,19 +26,13 @@ def paper_facts(rows: Sequence[Row]) -> dict[str, Any]:
         cells = Cells(rows)
     except InputError as error:
         return {"why": f"Runs are not held against the paper: {error}."}
-    if not counts(cells, "J"):
+    if not pairs(cells, "J"):
         return {"why": None}
     odd = outside(cells, None, {})
     return {
         "claims": [_claim(one) for one in verdicts(cells, None, odd)],
-        "agreement": [
-            {
-                **{"statistic": name, "model": model, "length": length, "method": heading(method)},
-                **{"agree": near, "within_errors": strict, "of": total},
-            }
-            for statistic, name in NAMES.items()
-            for (model, length, method), (near, strict, total) in counts(cells, statistic).items()
-        ],
+        "agreement": [_agreement(cells, statistic) for statistic in NAMES],
+        "by_method": [one for statistic in NAMES for one in _by_method(cells, statistic)],
         "outside": [
             {
                 **{"model": one.pair.key[0], "target": one.pair.key[1], "length": one.pair.key[2]},
@@ -47,6 +43,31 @@ def paper_facts(rows: Sequence[Row]) -> dict[str, Any]:
         ],
         "published_seconds": RUNTIME_SECONDS,
     }
+
+
+def _agreement(cells: Cells, statistic: str) -> dict[str, Any]:
+    """How many cells match, and how many would if methods were taken for each other."""
+    found = pairs(cells, statistic)
+    ours, others = right(found, statistic), swapped(found, statistic)
+    told = nearer(found, statistic)
+    return {
+        **{"statistic": NAMES[statistic], "of": ours.of, "within": ours.within, "same": ours.same},
+        "swapped": [one.within for one in others if one.of],
+        **{"nearer": told.own, "nearer_of": told.of},
+    }
+
+
+def _by_method(cells: Cells, statistic: str) -> Iterator[dict[str, Any]]:
+    groups: dict[tuple[str, int, str], list[Pair]] = defaultdict(list)
+    for pair in pairs(cells, statistic):
+        groups[pair.key[0], pair.key[2], pair.key[3]].append(pair)
+    for (model, length, method), several in groups.items():
+        score = right(several, statistic)
+        yield {
+            **{"statistic": NAMES[statistic], "model": model, "length": length},
+            **{"method": heading(method), "of": score.of, "within": score.within},
+            "same": score.same,
+        }
 
 
 def _claim(one: Verdict) -> dict[str, Any]:

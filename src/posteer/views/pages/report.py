@@ -11,6 +11,7 @@ from posteer import __version__
 from posteer.core.errors import InputError, require
 from posteer.core.files import write_atomically
 from posteer.sweeps import parquet
+from posteer.sweeps.configuration import config_from
 from posteer.sweeps.results import Histories, Row, read_facts, read_histories, read_sweep
 from posteer.views.pages.bundle import one_file, safe_json
 from posteer.views.pages.columns import columns_of, published_of
@@ -54,6 +55,7 @@ def write_report(
         "sessions": session_facts(facts["sessions"]),
         "paper": paper_facts(rows),
         "published": published_of(rows),
+        "banks": _banks(facts["configuration"]),
         "latents": latents_of(rows, path if path.is_dir() else None),
         **columns_of(rows),
     }
@@ -76,6 +78,12 @@ def _require_few(runs: int, path: Path) -> None:
         f"{path}: {runs:,} runs, and a page has room for {MOST_RUNS:,}: name some by --model, "
         "--utility, --method or --length",
     )
+
+
+def _banks(configuration: Mapping[str, Any] | None) -> dict[str, str]:
+    """Files of latents that a sweep was given, by model, as its configuration names them."""
+    grids = [] if configuration is None else config_from(configuration, "the sweep").grids
+    return {model: path for grid in grids for model, path in grid.banks.items()}
 
 
 def _named(chosen: Mapping[str, set[str]]) -> str:

@@ -56,7 +56,7 @@ export function axis(values, { log = false, from = null, to = null, pad = 0.05, 
 
 // The frame of a plot: axes with grid lines; `x` and `y` place values within it.
 export function frame({ width, height, x, y, xLabel, yLabel, label, left = null }) {
-  const textOf = (scale, tick) => (scale.log ? (tick < 1 ? significant(tick) : short(tick)) : significant(tick));
+  const textOf = (scale, tick) => (scale.log && tick >= 1) || Math.abs(tick) >= 10000 ? short(tick) : significant(tick);
   left ??= 30 + 7 * Math.max(2, ...y.ticks.map((tick) => textOf(y, tick).length));
   const [right, top, bottom] = [14, 10, 42];
   const [w, h] = [width - left - right, height - top - bottom];

@@ -126,7 +126,9 @@ export class Sweep {
   curve(i) {
     const known = this.data.curves && this.data.curves.runs[i];
     if (!known) return null;
-    const steps = this.data.curves.grid.filter((step) => step < known.steps).concat(known.steps);
+    const { grid, whole } = this.data.curves;
+    const few = known.steps <= whole;
+    const steps = few ? Array.from({ length: known.steps }, (_, at) => at + 1) : grid.filter((step) => step < known.steps).concat(known.steps);
     const series = {};
     for (const [name, [low, high, text]] of Object.entries(known.series)) {
       const levels = new Uint16Array(bytesOf(text).buffer);

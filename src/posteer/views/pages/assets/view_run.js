@@ -25,6 +25,8 @@ function commandOf(sweep, i) {
   const words = ["posteer", "elicit", "--model", sweep.text("model", i), "--utility", sweep.text("utility", i), "--length", sweep.text("length", i), "--horizon", sweep.text("horizon", i), "--method", sweep.text("method", i), "--seed", sweep.text("seed", i)];
   const budget = sweep.text("max_model_tokens", i);
   if (budget !== null) words.push("--max-model-tokens", budget);
+  const bank = sweep.data.banks[sweep.text("model", i)];
+  if (bank !== undefined && sweep.text("bank", i) !== null) words.push("--bank", bank);
   return words.concat("--rank").map((word) => quoted(String(word))).join(" ");
 }
 
@@ -103,7 +105,7 @@ function curveFigures(sweep, i, width) {
   if (!curve) return [el("p", { class: "note" }, "No steps are on this page for this run.")];
   const thin = curve.of > curve.steps.length ? `${curve.steps.length} of ${count(curve.of)} steps are drawn.` : null;
   const draw = (name, title, series, label, colour, from = null) => {
-    const x = axis(curve.steps, { log: curve.of > 30, pad: 0.02 });
+    const x = axis(curve.steps, { log: curve.of > 100, pad: 0.02 });
     const plot = frame({ width: Math.min(width, 520), height: 230, x, y: axis(series.filter((v) => v !== null), { from, pad: 0.08 }), xLabel: "step", yLabel: label, label: `${title} over ${curve.of} steps, from ${significant(series[0])} to ${significant(series.at(-1))}` });
     plot.root.append(polyline(series.map((v, at) => [plot.x(curve.steps[at]), v === null ? null : plot.y(v)]), colour));
     const last = series.length - 1;
@@ -139,7 +141,7 @@ function factsOf(sweep, i) {
     ["chosen method", sweep.text("choice_method", i)],
     ["warnings", sweep.text("warnings", i)],
     ["steps", figureOf("steps", (v) => `${count(v)}${sweep.text("stop_reason", i) ? `, stopped: ${sweep.text("stop_reason", i)}` : ""}`)],
-    ["model tokens", sweep.tokens(i) === null ? null : `${count(sweep.figure("forward_tokens", i))} forward, ${count(sweep.figure("backward_tokens", i))} backward; bank ${short(sweep.figure("bank_tokens", i))}, shared`],
+    ["model tokens", sweep.tokens(i) === null ? null : `${count(sweep.figure("forward_tokens", i))} forward, ${count(sweep.figure("backward_tokens", i))} backward${sweep.figure("bank_tokens", i) ? `; bank ${short(sweep.figure("bank_tokens", i))}, shared` : ""}`],
     ["seconds", figureOf("seconds", duration)],
     ["device", sweep.text("device", i)],
     ["source revision", sweep.text("revision", i)],

@@ -1,14 +1,14 @@
 """Trained filters of finitely many latents: `auto` beside searches on the model, and what the wrong
 family costs.
 
-    python studies/trained_filters.py [--models mess3-mixture ginc] [--lengths 6 20 50] [--times 10]
+    python studies/trained_filters.py [--models mess3-mixture ginc] [--lengths 6 20 50] [--share]
     python studies/trained_filters.py --wrong [--models mess3-mixture]
     python studies/trained_filters.py --diversity [--sequences 512]
 
 `auto --verify 8` on the shipped bank, then gcg, coordinate ascent and a beam, each with `--times`
-as many model tokens as its run took; and again with its share of the bank added, whose tokens are
-spread over the runs of the table that it serves. J is exact on the model. `risk` is what a model
-loses on exact Bayes, in nats a token (its manifest has it).
+as many model tokens as its run took; with `--share` also as many as that and its share of the bank,
+whose tokens are spread over the runs of the table that it serves. J is exact on the model. `risk`
+is what a model loses on exact Bayes, in nats a token (its manifest has it).
 
 `--wrong`: the same model steered by banks that take its latents for something else, its own
 estimate beside what the model makes of the prompt; nothing is verified.
@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--utilities", nargs="+", default=list(UTILITIES))
     parser.add_argument("--lengths", nargs="+", type=positive, default=list(LENGTHS))
     parser.add_argument("--times", type=positive, default=10)
+    parser.add_argument("--share", action="store_true")
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--rollouts", type=positive, default=ROLLOUTS)
     parser.add_argument("--diversity", action="store_true")
@@ -73,23 +74,24 @@ def main(arguments: list[str] | None = None) -> None:
                 print(row, flush=True)
         return
     columns = ["model", "risk", "m", "utility", "auto", "tokens", *RIVALS, "tokens each"]
-    columns += ["best of them with the bank's share", "tokens each"]
+    columns += ["best of them with the bank's share", "tokens each"] if given.share else []
     print(*heading(f"| {' | '.join(columns)} |"), sep="\n")
     ahead: Counter[str] = Counter()
     for name in given.models:
         model = load(name)
         risk = read_manifest(shipped_models()[name])["excess_risk"]["overall"]
-        for one in contests(model, tasks, given.times):
+        for one in contests(model, tasks, given.times, given.share):
             print(f"| {name} | {risk:.1e} | {one.row()} |", flush=True)
             ahead.update({"rows": 1, one.standing(one.rivals): 1})
-            ahead[f"with the bank's share: {one.standing(one.richer)}"] += 1
+            if one.richer:
+                ahead[f"with the bank's share: {one.standing(one.richer)}"] += 1
     print("\n" + ", ".join(f"{what} {n}" for what, n in sorted(ahead.items())))
 
 
 @dataclass(frozen=True)
 class Contest:
     """A task by `auto`, by rivals on so many times the tokens of its run, and by the same on so
-    many times those and its share of the bank."""
+    many times those and its share of the bank, if asked."""
 
     length: int
     utility: str
@@ -105,7 +107,6 @@ class Contest:
 
     def row(self) -> str:
         """Cells of a table."""
-        best = max(self.richer, key=lambda one: one.expected_utility)
         cells = [
             str(self.length),
             self.utility,
@@ -113,14 +114,16 @@ class Contest:
             f"{self.found.queries.total:,}",
             *(f"{one.expected_utility:.5f}" for one in self.rivals),
             f"{self.budgets[0]:,}",
-            f"{best.method.partition('(')[0]} {best.expected_utility:.5f}",
-            f"{self.budgets[1]:,}",
         ]
+        if self.richer:
+            best = max(self.richer, key=lambda one: one.expected_utility)
+            cells += [f"{best.method.partition('(')[0]} {best.expected_utility:.5f}"]
+            cells += [f"{self.budgets[1]:,}"]
         return " | ".join(cells)
 
 
 def contests(
-    model: TransformerModel, tasks: list[tuple[int, str]], times: int
+    model: TransformerModel, tasks: list[tuple[int, str]], times: int, share: bool
 ) -> Iterator[Contest]:
     """Each task by `auto`, then by its rivals."""
     bank = shipped_bank(model.fingerprint)
@@ -142,8 +145,8 @@ def contests(
                 )
                 for rival in RIVALS
             ]
-            for budget in budgets
-        ]
+            for budget in budgets[: 1 + share]
+        ] + [[]] * (not share)
         yield Contest(length, utility, found, rivals, richer, budgets)
 
 

@@ -169,8 +169,11 @@ def _rolled_out(
 
 
 def serves(bank: LatentBank, draw: DrawPlan) -> bool:
-    """Whether a bank of the same model begins with what a plan would draw."""
+    """Whether a bank of the same model begins with what a plan would draw; a size that nobody named
+    is that of the bank."""
     origin = bank.origin
+    sizes = {"n_samples": len(bank), "rollout_length": origin.rollout_length or 0}
+    draw = draw.of_sizes({size: value for size, value in sizes.items() if size in draw.free})
     made = DrawPlan(
         n_samples=min(draw.n_samples, len(bank)),
         rollout_length=origin.rollout_length or 0,

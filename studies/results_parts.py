@@ -257,12 +257,10 @@ def order_one_section(beside: Beside) -> list[str]:
     ]
     if beside.many_starts is not None:
         lines += [
-            "With more starts, frequency targets at m=50 (in brackets the standard error of a mean "
-            "of ten; `python studies/order_one.py --many`): ESS/L is too low as stated, and fits, "
-            "but for q=0.4, where the gradient of A goes through the tilt alone, without the term "
-            "of the last "
-            'context. That may be how "differentiating through the matrix power" was meant. It was '
-            "found by looking at these figures, and the sweep has not been run so.",
+            "With more starts at m=50 (in brackets the standard error of a mean of ten; J on "
+            "exact Bayes; `python studies/order_one.py --many`): ESS/L is too low as stated, and "
+            "fits where the gradient of A goes through the tilt alone, without the term of the "
+            "last context. But J then does not fit: neither reading gives both.",
             "",
             *order_one.show_many(beside.many_starts),
             "",

@@ -279,26 +279,7 @@ def of_text(name: str, work: Path) -> list[dict[str, Any]]:
     """All records of a text."""
     model = kept(name, work)
     bank = bank_of(name, work, model)
-    departure = check_departure(model, bank)
-    assert departure is not None
-    order = bank.space.order
-    spread = bank.kernels[:, :, -1]
-    records = [
-        {
-            "kind": "text",
-            "text": name,
-            "words": SETTINGS[name].text,
-            "alphabet": list(SETTINGS[name].alphabet),
-            "shares": model.shares,
-            "tokens": bank.tokens,
-            "order": order,
-            "temper": bank.temper,
-            "smoothing": bank.smoothing,
-            "departure": asdict(departure),
-            "foretold": departure.rank_correlation.value,
-            "kernels": spread.tolist() if order <= 1 else [],
-        }
-    ]
+    records = [described(name, model, bank)]
     for length in SETTINGS[name].lengths:
         for utility in SETTINGS[name].utilities:
             records.append(cell(name, model, bank, length, utility))
@@ -306,6 +287,27 @@ def of_text(name: str, work: Path) -> list[dict[str, Any]]:
     utility, length = UTILITIES[0], SETTINGS[name].lengths[-1]
     records.append(scatter(name, model, bank, length, utility))
     return records
+
+
+def described(name: str, model: Kept, bank: LatentBank) -> dict[str, Any]:
+    """What the bank of a text is, and how far the model is from a filter over it."""
+    departure = check_departure(model, bank)
+    assert departure is not None
+    order = bank.space.order
+    return {
+        "kind": "text",
+        "text": name,
+        "words": SETTINGS[name].text,
+        "alphabet": list(SETTINGS[name].alphabet),
+        "shares": model.shares,
+        "tokens": bank.tokens,
+        "order": order,
+        "temper": bank.temper,
+        "smoothing": bank.smoothing,
+        "departure": asdict(departure),
+        "foretold": departure.rank_correlation.value,
+        "kernels": bank.kernels[:, :, -1].tolist() if order <= 1 else [],
+    }
 
 
 def scatter(name: str, model: Kept, bank: LatentBank, length: int, utility: str) -> dict[str, Any]:

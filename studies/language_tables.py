@@ -87,7 +87,7 @@ def figures_of(records: Records, where: Path) -> None:
     )
     for column, record in enumerate(scatters):
         for panel, which in zip(panels[:, column], ("bank", "corrected"), strict=True):
-            panel.scatter(record[which], record["J"], s=4, alpha=0.4)
+            panel.scatter(record[which], record["J"], s=4, alpha=0.4, rasterized=True)
             title = f"{record['text']}, {record['utility']}, length {record['length']}"
             panel.set(title=title, xlabel=f"{which} surrogate", ylabel="J")
             panel.title.set_fontsize(8)

@@ -205,6 +205,15 @@ def test_what_an_alphabet_cannot_be(given, said):
         posteer.wrap(gpt2(), **asked)
 
 
+def test_a_text_may_be_ids():
+    network, ids = llama(), [0, 2, 3, 7]
+    model = posteer.wrap(network, alphabet=[7, 8], text=ids)
+    assert model.opening == (0, 2, 3, 7) and model.text == "0 2 3 7"
+    assert model.over([7, 10], "").opening == model.opening
+    with pytest.raises(posteer.InputError, match="expected words, or ids"):
+        posteer.wrap(network, alphabet=[7, 8], text=[-1])
+
+
 def test_networks_that_are_not_fit_are_refused():
     asked = {"alphabet": " H, T", "text": TEXT, "tokenizer": tokenizer()}
     with pytest.raises(posteer.InputError, match="is in training mode"):

@@ -218,3 +218,10 @@ def test_a_name_in_brackets_may_hold_files(tmp_path):
     model = open_model(f"personas(exact:urn,{file}:f,weights=[0.5,0.5])")
     assert [one.name for one in model.personas] == ["exact:urn", f"{file}:f"]
     assert Can.EXACT not in model.can, "a function is charged for, and is not asked freely"
+
+
+def test_personas_over_one_alphabet_have_its_names_and_no_text():
+    both = posteer.personas(["exact:coins(0.2)", "exact:urn"]).over("H,T", "")
+    assert both.vocabulary.show([0, 1]) == "HT" and both.text == ""
+    named = [open_model(name, alphabet="H,T") for name in ("exact:coins(0.2)", "exact:urn")]
+    assert posteer.personas(named).names == ("H", "T")

@@ -229,9 +229,10 @@ class PersonaModel(Model):
         self, models: tuple[Model, ...], weights: Float[Tensor, "P"] | None, names: tuple[str, ...]
     ) -> None:
         said = "" if weights is None else f",weights={weights.tolist()}"
-        self.personas, self.text = models, f"personas({','.join(names)}{said})".replace(" ", "")
-        self.atoms = AtomPrior.of(_latents(models), weights, self.text, names)
-        self.name, self.vocab_size = self.text, models[0].vocab_size
+        self.personas, called = models, f"personas({','.join(names)}{said})".replace(" ", "")
+        self.atoms = AtomPrior.of(_latents(models), weights, called, names)
+        self.name, self.vocab_size = called, models[0].vocab_size
+        self.names = models[0].names if len({model.names for model in models}) == 1 else ()
         self.family, self.prior = self.atoms.family, PersonaPrior(self.atoms)
         self.tokens_per_token = sum(model.tokens_per_token for model in models)
         self.probed = any(model.probed for model in models)

@@ -135,8 +135,12 @@ def opening_of(
 ) -> tuple[int, ...]:
     """The tokens read before any history: what the tokenizer begins with, then the text.
 
-    `first` begins a text where nothing else does.
+    `first` begins a text where nothing else does. A list of ids is read as it is.
     """
+    if isinstance(text, list | tuple):
+        ids = tuple(whole_number(one, "text: token") for one in text)
+        require(all(one >= 0 for one in ids), f"text {shown(text)}: expected words, or ids")
+        return ids
     require(isinstance(text, str), f"text {shown(text)}: expected words")
     if tokenizer is None:
         require(text == "", f"{name} came without a tokenizer: a text cannot be read")

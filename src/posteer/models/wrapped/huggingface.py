@@ -124,7 +124,7 @@ class HuggingFaceModel(Worded):
             self.network,
             tokenizer=self.tokenizer,
             alphabet=list(self.alphabet.ids) if alphabet is None else alphabet,
-            text=text or self.text,
+            text=text or self.given_text,
             order=self._order,
             name=self.name,
         )

@@ -83,7 +83,7 @@ class ModuleModel(Worded):
             self.network,
             tokenizer=self.tokenizer,
             alphabet=list(self.alphabet.ids) if alphabet is None else alphabet,
-            text=text or self.text,
+            text=text or self.given_text,
             name=self.name,
             embedding=self.embedding,
             **self._settings,  # type: ignore[arg-type]

@@ -53,8 +53,9 @@ class Worded(Model):
         self.network, self.size, self.tokenizer, self.name = network, size, tokenizer, name
         self.first, self.reads = first, reads
         self.alphabet: Alphabet = open_alphabet(alphabet, tokenizer, size, name)
-        self.text, self.names = text, self.alphabet.names
+        self.names, self.given_text = self.alphabet.names, text
         self.opening = opening_of(text, tokenizer, first, name)
+        self.text = text if isinstance(text, str) else " ".join(map(str, text))
         self.vocab_size = len(self.alphabet)
         self.family = MarkovFamily(ContextSpace(self.vocab_size, order))
         self.max_length = None if reads is None else reads - len(self.opening)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from posteer.banks import DrawPlan
+from posteer.banks.reweighed import effective_latents
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import (
     SHORTEST_ROLLOUT,
@@ -23,7 +24,12 @@ from posteer.core.limits import ENUMERABLE_CLASSES, LISTED_PROMPTS
 from posteer.families.protocol import Fittable
 from posteer.methods.answers import Answer, Because, Choice, Reason, Scope
 from posteer.methods.bounds.method import atoms_of
-from posteer.methods.latent_source import draw_plan, require_no_saving, with_tuned_bank
+from posteer.methods.latent_source import (
+    ENOUGH_LATENTS,
+    draw_plan,
+    require_no_saving,
+    with_tuned_bank,
+)
 from posteer.methods.needs import unmet
 from posteer.methods.protocol import Drawn, LatentsFrom, Needs, Problem, Work
 from posteer.methods.registry import open_method
@@ -63,10 +69,12 @@ class Auto:
         )
 
     def forecast(self, problem: Problem, together: int) -> Work:
+        problem = _on_its_own_bank(problem)
         return open_method(choose([problem]).method).forecast(problem, together)
 
     def solve(self, problems: list[Problem], progress: Progress | None = None) -> list[Answer]:
         before = replace(problems[0].model.queries)
+        problems = list(map(_on_its_own_bank, problems))
         choice = choose(problems)
         looked = problems[0].model.queries.since(before)  # latents that are models are asked
         method = open_method(choice.method)
@@ -83,7 +91,7 @@ class Auto:
 
 def choose(problems: list[Problem]) -> Choice:
     """A method and the reasons for it, by what is known of the model and the goals."""
-    choice = _chosen(problems)
+    choice = _chosen(list(map(_on_its_own_bank, problems)))
     if any(map(_limited, problems)) and not open_method(choice.method).needs.proves:
         raise InputError(f"gap and nodes are limits of a proof: {choice.method} has none")
     return choice
@@ -115,6 +123,17 @@ def _chosen(problems: list[Problem]) -> Choice:
 def _has_bank(problem: Problem) -> bool:
     """Whether there are rollouts of the model itself: they tell more than its training data."""
     return problem.bank is not None or shipped_bank(problem.model.base.fingerprint) is not None
+
+
+def _on_its_own_bank(problem: Problem) -> Problem:
+    """With the bank that a model ships with, where its latents are other than the model says: those
+    are then what methods are chosen for."""
+    shipped = shipped_bank(problem.model.base.fingerprint)
+    if problem.bank is not None or shipped is None:
+        return problem
+    known = shipped.latents.family == problem.model.family
+    enough = effective_latents(shipped, problem.context) >= ENOUGH_LATENTS
+    return problem if known or not enough else replace(problem, bank=shipped)
 
 
 def _on_atoms(problems: list[Problem]) -> Choice:
@@ -150,10 +169,11 @@ def _why_not(need: str, problem: Problem) -> Reason:
 def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
     """Where latents would come from, as a suffix of a method's name, and why; or why not."""
     model, base = problem.model, problem.model.base
-    if problem.bank is not None:
+    shipped = shipped_bank(base.fingerprint)
+    if problem.bank is not None and problem.bank is not shipped:
         return "", Reason(Because.BANK_GIVEN)
     family: object = model.family
-    if shipped_bank(base.fingerprint) is not None:
+    if shipped is not None:
         return "", Reason(Because.BANK_SHIPPED)
     if model.prior is not None:
         return "-analytic", Reason(Because.PRIOR_KNOWN)

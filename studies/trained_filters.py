@@ -39,7 +39,7 @@ from posteer.results import Elicitation
 from posteer.training.data import HeldOut, exact_log_loss
 from posteer.training.plan import PRESETS
 
-HORIZONS = {"mess3-mixture": 4, "chains-16": 3, "chains-1024": 3, "ginc": 2}
+HORIZONS = {"mess3-mixture": 4, "chains-16": 2, "chains-1024": 2, "ginc": 2}
 """Tokens that follow; gcg differentiates through no more at ten and at twenty tokens."""
 UTILITIES = ("dyck", "frequency(0.6)", "frequency(0.0)")
 LENGTHS = (6, 20, 50)

@@ -68,10 +68,15 @@ def test_ctrl_c_on_a_sweep_says_how_to_go_on(tmp_path, capsys, monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
         threading.Event().wait(60)
 
-    with monkeypatch.context() as patched:
-        patched.setattr("posteer.sweeps.runner.elicit_batch", stop)
-        with pytest.raises(SystemExit) as ended:
-            main(words)
+    # what runs in the background may have been started with interrupts ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("posteer.sweeps.runner.elicit_batch", stop)
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.value.code == 130
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("posteer: interrupted: the same command goes on")

@@ -37,7 +37,7 @@ def padded(histories: Int[Tensor, "K T"], width: int) -> Int[Tensor, "K W"]:
 def experts(histories: Int[Tensor, "K W"], vocab_size: int) -> Float[Tensor, "K F"]:
     """Centred log-laws of the predictors of orders 0 to `MOST_EXPERT`, and the log of the length.
 
-    >>> experts(torch.tensor([[0, 1, 0, 1, 0]]), 2)[0, 2:4].sign().tolist()
+    >>> experts(torch.tensor([[0, 1, 0, 1, 0]]), 2)[0, 3:5].sign().tolist()
     [-1.0, 1.0]
     """
     width = histories.shape[1]

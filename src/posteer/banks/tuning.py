@@ -78,7 +78,8 @@ def mixture_log_laws(
     """The posterior mixture's next-token log-law after each history; uniform where that is shorter
     than the order.
 
-    >>> coins = MarkovLatents(ContextSpace(2, 0), torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]]))
+    >>> kernels = torch.tensor([[[0.9, 0.1]], [[0.1, 0.9]]]).double()
+    >>> coins = MarkovLatents(ContextSpace(2, 0), kernels)
     >>> mixture_log_laws(coins, torch.tensor([[0, 0]]), 1.0)[0].exp().tolist()[0] > 0.88
     True
     """

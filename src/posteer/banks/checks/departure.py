@@ -151,7 +151,7 @@ def _corrected(
     return _interval(torch.stack(each, 1).mean(1))
 
 
-def _divergence(law: Float[Tensor, "*B V"], log_other: Float[Tensor, "*B V"]) -> Tensor:
+def _divergence(law: Float[Tensor, "*B V"], log_other: Float[Tensor, "*C V"]) -> Tensor:
     """Kullback and Leibler's, in nats."""
     return (law * (law.log() - log_other)).sum(-1)
 

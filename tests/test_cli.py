@@ -294,6 +294,7 @@ def test_sample_draws_a_bank_that_elicit_takes(tmp_path, capsys):
     assert "classes: latents from the bank given" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_sample_checks_and_draws_a_figure(tmp_path, capsys):
     figure = tmp_path / "check.svg"
     settings = ["--model", "exact:urn", "--rollouts", "300", "--length", "64", "--check"]

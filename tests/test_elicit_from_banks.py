@@ -45,7 +45,10 @@ MIXTURES = {
 }
 
 
-@pytest.mark.parametrize("name", MIXTURES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "chains-1024")) for name in MIXTURES],
+)
 def test_trained_mixtures_ship_with_latents_of_their_kind(name):
     model = posteer.load(name)
     tuning, held_out = (shipped_bank(model.fingerprint, kind) for kind in ("tuning", "held-out"))

@@ -61,6 +61,14 @@ def test_trained_mixtures_ship_with_latents_of_their_kind(name):
     assert abs(found.surrogate - found.expected_utility) < 0.05
 
 
+def test_a_bank_of_another_family_is_not_held_against_the_shipped_one():
+    """The wrong family for this model: it is used as it is, and nothing is held out of it."""
+    model = posteer.load("mess3-mixture")
+    bank = posteer.sample(model, rollouts=64, length=40, family="markov(order=1)")
+    found = elicit(model, "frequency(0.0)", length=4, horizon=2, bank=bank)
+    assert found.choice.method == "classes" and found.held_out_surrogate is None
+
+
 def test_trained_models_are_steered_from_their_shipped_bank():
     found = elicit("urn", "dyck", length=6)
     assert found.method == "auto" and found.choice.method == "classes"

@@ -155,7 +155,7 @@ def _rolled_out(
         given = given if "n_samples" in draw.free else given.first(draw.n_samples)
         given = _asked_again(problem, given)
         others = (shipped_bank(base.fingerprint, kind) for kind in ("held-out", "tuning"))
-        fresh = (b for b in others if b is not None and b.origin.seed != given.origin.seed)
+        fresh = (b for b in others if b is not None and _alike(b, given))
         other = None if given.origin.context else next(fresh, None)
         return _after(problem, given), _held_out(other, context)
     shipped = shipped_bank(base.fingerprint)
@@ -166,6 +166,11 @@ def _rolled_out(
             other = shipped_bank(base.fingerprint, "held-out")
             return weighed(shipped, context), _held_out(other, context)
     return _drawn_now(replace(draw, context=context), problem, progress), None
+
+
+def _alike(other: LatentBank, bank: LatentBank) -> bool:
+    """Whether a bank holds other latents of the same family."""
+    return other.origin.seed != bank.origin.seed and other.latents.family == bank.latents.family
 
 
 def serves(bank: LatentBank, draw: DrawPlan) -> bool:

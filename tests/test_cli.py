@@ -269,8 +269,7 @@ def test_shipped_models_are_listed_with_their_facts(capsys):
     main(["models", "--json"])
     most = {"chains-1024": 0.35, "chains-16": 0.04, "ginc": 0.02}  # trained on a laptop
     for facts in json.loads(capsys.readouterr().out):
-        assert facts["parameters"] > 0
-        assert len(facts["sha256"]) == 64
+        assert facts["parameters"] > 0 and len(facts["sha256"]) == 64
         assert facts["excess_risk"]["overall"] < most.get(facts["name"], 0.01)
     main(["models"])
     assert "excess risk" in capsys.readouterr().out
@@ -281,8 +280,7 @@ def test_sample_draws_a_bank_that_elicit_takes(tmp_path, capsys):
     settings = ["--model", "exact:urn", "--rollouts", "200", "--length", "64", "--out", str(out)]
     main(["sample", *settings, "--json"])
     record = json.loads(capsys.readouterr().out)
-    assert record["rollouts"] == 200
-    assert record["tokens"] == 200 * 63
+    assert record["rollouts"] == 200 and record["tokens"] == 200 * 63
     assert record["unvisited"] == "donor"
     assert record["check"] is None
     main(["sample", *settings])

@@ -6,6 +6,7 @@ read once; a transformer reads the whole tree in one pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,15 +57,28 @@ def continuation_laws(
     else:
         limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
         part = max(1, limit // vocab ** (horizon - 1))
-    laws, at, part = [], 0, min(part, len(prompts))
-    while at < len(prompts):
-        some = prompts[at : at + part]
+
+    def laws_of(some: Int[Tensor, "b m"]) -> Float[Tensor, "b Y"]:
+        if in_one_pass:
+            return model.continuation_log_probs(some, horizon)
+        return laws_by_levels(model, read_prompts(model, some), len(some), horizon)
+
+    return _in_parts(model, prompts, part, laws_of)
+
+
+def _in_parts(
+    model: Model,
+    rows: Int[Tensor, "B n"],
+    part: int,
+    laws_of: Callable[[Tensor], Float[Tensor, "K Y"]],
+) -> Float[Tensor, "K Y"]:
+    """What is asked of a model about so many rows at a time, of half as many where memory ends."""
+    laws, at, part = [], 0, min(part, len(rows))
+    while at < len(rows):
+        some = rows[at : at + part]
         try:
             with model.attempt():
-                if in_one_pass:
-                    law = model.continuation_log_probs(some, horizon)
-                else:
-                    law = laws_by_levels(model, read_prompts(model, some), len(some), horizon)
+                law = laws_of(some)
         except RuntimeError as error:
             if part == 1 or not is_out_of_memory(error):
                 raise
@@ -128,22 +142,11 @@ def product_laws(model: Model, prompts: ProductOfPrompts, horizon: int) -> Float
     nodes = _ends(model.vocab_size, prompts.lasts.shape[1], horizon)
     width = len(model.context) + prompts.firsts.shape[1] + nodes
     part = max(1, min(TOKENS_AT_ONCE // width, model.batch_limit(width)))
-    laws, at = [], 0
-    while at < len(prompts.firsts):
-        some = prompts.firsts[at : at + part]
-        try:
-            with model.attempt():
-                law = model.product_log_probs(some, prompts.lasts, horizon)
-        except RuntimeError as error:
-            if part == 1 or not is_out_of_memory(error):
-                raise
-            part = (part + 1) // 2
-            free_cached()
-            continue
-        laws.append(law.double().cpu())
-        model.check_laws()
-        at += len(some)
-    return torch.cat(laws)
+
+    def laws_of(firsts: Int[Tensor, "b k"]) -> Float[Tensor, "K Y"]:
+        return model.product_log_probs(firsts, prompts.lasts, horizon)
+
+    return _in_parts(model, prompts.firsts, part, laws_of)
 
 
 def laws_by_levels(model: Model, state: Any, n_prompts: int, horizon: int) -> Float[Tensor, "B Y"]:

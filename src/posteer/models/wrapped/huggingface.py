@@ -117,17 +117,8 @@ class HuggingFaceModel(Worded):
         self.plain, self.masked = False, False
         self._try_out()
 
-    def over(self, alphabet: Any, text: str | Any) -> Model:
-        if alphabet is None and text == "":
-            return self
-        return HuggingFaceModel(
-            self.network,
-            tokenizer=self.tokenizer,
-            alphabet=list(self.alphabet.ids) if alphabet is None else alphabet,
-            text=text or self.given_text,
-            order=self._order,
-            name=self.name,
-        )
+    def _anew(self, **words: Any) -> Model:
+        return HuggingFaceModel(self.network, order=self._order, **words)
 
     def batch_limit(self, n_tokens: int) -> int:
         """As many as their caches fit into a gibibyte, or into half of a GPU's free memory."""

@@ -71,23 +71,13 @@ class ModuleModel(Worded):
             name=name,
             reads=max_length,
         )
-        self._settings = {"order": order, "first": first, "max_length": max_length}
+        self._settings: dict[str, Any] = {"order": order, "first": first, "max_length": max_length}
         self.embedding = embedding or _only_embedding(network, size)
         self.can = Can.READ_TREES | Can.SHARES
         self._try_out()
 
-    def over(self, alphabet: Any, text: str | Any) -> Model:
-        if alphabet is None and text == "":
-            return self
-        return ModuleModel(
-            self.network,
-            tokenizer=self.tokenizer,
-            alphabet=list(self.alphabet.ids) if alphabet is None else alphabet,
-            text=text or self.given_text,
-            name=self.name,
-            embedding=self.embedding,
-            **self._settings,  # type: ignore[arg-type]
-        )
+    def _anew(self, **words: Any) -> Model:
+        return ModuleModel(self.network, embedding=self.embedding, **self._settings, **words)
 
     def batch_limit(self, n_tokens: int) -> int:
         return max(1, NUMBERS_AT_ONCE // (self.size * (n_tokens + len(self.opening) + 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -65,6 +66,20 @@ class Worded(Model):
             "a prompt",
         )
         self._digest: tuple[object, str] = ((), "")
+
+    def over(self, alphabet: Any, text: str | Any) -> Model:
+        if alphabet is None and text == "":
+            return self
+        return self._anew(
+            tokenizer=self.tokenizer,
+            alphabet=list(self.alphabet.ids) if alphabet is None else alphabet,
+            text=text or self.given_text,
+            name=self.name,
+        )
+
+    @abstractmethod
+    def _anew(self, **words: Any) -> Model:
+        """The same network over another alphabet or after another text."""
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from language_settings import HORIZON, SETTINGS, UTILITIES
 from language_tables import figures_of, show
 from places import RECORDS
 from running import Options, read_records, run
@@ -45,63 +46,15 @@ from posteer.models.protocol import Can, Model
 from posteer.models.wrapped.smollm2 import from_text as open_smollm2
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
-HORIZON = 4
 ROLLOUTS = 256
 """Of a bank, each as long as the laws that are kept."""
 
 TOKENS = 400
 """That a run may ask of the model."""
 
-UTILITIES = (
-    "dyck",
-    "frequency(0)",
-    "frequency(0.5)",
-    "frequency(1)",
-    "reverse-xent(tau-0.2)",
-    "reverse-xent(tau-0.8)",
-    "reverse-xent(sym-0.2)",
-    "reverse-xent(sym-0.8)",
-)
-"""Brackets; a share of the second token; coins; chains that repeat or alternate."""
-
 LONG, LONG_UTILITIES, LONG_ROLLOUTS = 30, ("reverse-xent(sym-0.2)", "dyck"), 192
 RIVALS, TIMES = ("coordinate", "beam", "gcg"), (1, 3, 10)
 """What is asked at a length where prompts cannot all be tried."""
-
-WIDER = ("dyck", "frequency(0)", "frequency(0.5)", "frequency(1)")
-"""Those that more than two tokens have too."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A text, the tokens that follow it, and the lengths at which all prompts are ranked."""
-
-    text: str
-    alphabet: tuple[str, ...]
-    lengths: tuple[int, ...] = (6, 10)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.alphabet)
-
-    @property
-    def utilities(self) -> tuple[str, ...]:
-        return UTILITIES if self.vocab_size == 2 else WIDER
-
-    @property
-    def depth(self) -> int:
-        """Lengths of histories whose laws are kept, from 0 on."""
-        return max(self.lengths) + HORIZON
-
-
-SETTINGS = {
-    "coin": Setting("A coin was tossed many times. The results:", (" H", " T")),
-    "letters": Setting("Here is a random sequence of letters:", (" A", " B")),
-    "bits": Setting("Here are some random bits:", ("0", "1")),
-    "market": Setting("Each day the price of the stock went:", (" up", " down")),
-    "abc": Setting("Here is a random sequence of letters:", (" A", " B", " C"), (5,)),
-    "dna": Setting("The gene begins with the bases:", (" A", " C", " G", " T"), (4,)),
-}
 
 
 class Unmarked:

@@ -18,6 +18,7 @@ from posteer.cli.options import (
     AskedToCompare,
     Context,
     Device,
+    DrawSeconds,
     File,
     FileOrNone,
     Horizon,
@@ -162,9 +163,7 @@ def sample(
     length: Annotated[
         WholeOrNone, Parameter(help="Tokens of each rollout: 2000, or what --seconds allow.")
     ] = None,
-    seconds: Annotated[
-        float, Parameter(help="Time to draw for, where no size is given for a model of your own.")
-    ] = DRAW_SECONDS,
+    seconds: DrawSeconds = DRAW_SECONDS,
     out: Annotated[
         FileOrNone, Parameter(help="File of the bank; the same command resumes a draw.")
     ] = None,

@@ -11,6 +11,7 @@ from posteer.cli.options import (
     AsJson,
     Context,
     Device,
+    DrawSeconds,
     FileOrNone,
     Model,
     OpeningText,
@@ -30,9 +31,7 @@ def check(
     ] = None,
     rollouts: Annotated[WholeOrNone, Parameter(help="Latents to draw.")] = None,
     length: Annotated[WholeOrNone, Parameter(help="Tokens of each rollout.")] = None,
-    seconds: Annotated[
-        float, Parameter(help="Time to draw for, where no size is given for a model of your own.")
-    ] = DRAW_SECONDS,
+    seconds: DrawSeconds = DRAW_SECONDS,
     context: Context = "",
     effort: Annotated[float, Parameter(help="How much is asked of the model, a multiple.")] = 1.0,
     families: Annotated[

@@ -52,6 +52,9 @@ UtilityName = Annotated[
         "./file.py:function."
     ),
 ]
+DrawSeconds = Annotated[
+    float, Parameter(help="Time to draw for, where no size is given for a model of your own.")
+]
 Context = Annotated[
     str, Parameter(help="Tokens such as 0110 that the model has read before the prompt.")
 ]

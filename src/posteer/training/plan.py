@@ -114,8 +114,8 @@ def _small(process: str, vocab: int, order: int) -> TrainingPlan:
 
 
 def _finite(process: str, vocab: int, order: int = 0, steps: int = 6000) -> TrainingPlan:
-    """A filter of finitely many latents, told apart within a hundred tokens: half an hour of one
-    core."""
+    """A filter of finitely many latents, told apart within a hundred tokens: some ten to twenty
+    minutes of one core."""
     return TrainingPlan(
         process=process,
         architecture=_shape(vocab, order, 2, 64, 4, 256, positions="learned", max_tokens=128),

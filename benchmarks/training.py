@@ -4,7 +4,7 @@
 
 The floor counts the multiply-adds of forward and backward (three times the forward, attention's
 backward 2.5 times, causal halves counted) at the rate a large bfloat16 matrix product reaches in
-this run. Three attention backends are timed in the same run.
+this run. Our attention for narrow heads and torch's backends are timed in the same run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from pathlib import Path
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from posteer.models.transformer.network import Attention
 from posteer.training.loop import Trainer
 from posteer.training.plan import PRESETS, TrainingPlan
 
 BACKENDS = {
-    "default": None,
+    "ours": None,
+    "torch": None,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
 }
@@ -64,13 +66,17 @@ def steps_per_second(plan: TrainingPlan, backend: SDPBackend | None, steps: int)
     return steps / (time.perf_counter() - started)
 
 
+def _never(_attention: Attention, _x: torch.Tensor) -> bool:
+    return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=["urn", "beta-bernoulli"])
     parser.add_argument("--steps", type=int, default=60)
     given = parser.parse_args()
     torch.set_float32_matmul_precision("high")
-    rate = matrix_rate()
+    kernel, rate = Attention._has_kernel, matrix_rate()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {rate / 1e12:.0f} TFLOP/s")
     for name in given.presets:
         plan = PRESETS[name]
@@ -79,6 +85,7 @@ def main() -> None:
         for label, backend in BACKENDS.items():
             torch.compiler.reset()
             started = time.perf_counter()
+            Attention._has_kernel = kernel if label == "ours" else _never  # type: ignore[method-assign]
             try:
                 measured = steps_per_second(plan, backend, given.steps)
             except RuntimeError as error:

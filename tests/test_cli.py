@@ -222,19 +222,19 @@ TRAIN = ["train", "--preset", "tiny", "--steps", "150", "--batch", "4", "--lengt
 
 def test_training_stops_on_a_signal_and_the_same_command_goes_on(tmp_path, capsys, monkeypatch):
     """A real signal, in step 60; whether to stop is asked every 50 steps."""
-    from posteer.training import loop
+    from posteer.training.data import Batches
 
     def train(out):
         main([*TRAIN, "--out", str(out)])
         return json.loads(capsys.readouterr().out)
 
-    def batch(process, size, length, seed, step, device, drawn=loop.training_batch):
+    def take(batches, step, taken=Batches.take):
         if step == 60:
             signal.raise_signal(signal.SIGTERM)
-        return drawn(process, size, length, seed, step, device)
+        return taken(batches, step)
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop, "training_batch", batch)
+        patched.setattr(Batches, "take", take)
         record = train(tmp_path)
     assert (record["status"], record["step"]) == ("stopped", 100)
     assert (tmp_path / "model" / "manifest.json").is_file()

@@ -93,7 +93,7 @@ def test_a_second_ctrl_c_on_training_says_how_to_go_on(tmp_path, capsys, monkeyp
         os.kill(os.getpid(), signal.SIGINT)
         threading.Event().wait(60)
 
-    monkeypatch.setattr("posteer.training.loop.training_batch", stop)
+    monkeypatch.setattr("posteer.training.data.Batches.take", stop)
     with pytest.raises(SystemExit) as ended:
         main([*words, "--out", str(tmp_path / "run")])
     assert ended.value.code == 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +21,32 @@ def training_batch(
     kernel_stream = numpy_stream(seed, "training-kernels", step)
     generator = torch_stream(seed, "training-tokens", step, device=device)
     return prior.sample(n, kernel_stream).roll_out(length, generator)
+
+
+class Batches:
+    """The batch of each step. On a GPU the next one is made ahead, on a stream of its own: a copy
+    from the host waits for all that its stream has to do."""
+
+    def __init__(self, prior: Prior, n: int, length: int, seed: int, device: torch.device) -> None:
+        self._make = partial(training_batch, prior, n, length, seed, device=device)
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._ahead: tuple[int, Int[Tensor, "B T"]] | None = None
+
+    def take(self, step: int) -> Int[Tensor, "B T"]:
+        """As `training_batch` has it, made ahead or now."""
+        ahead, self._ahead = self._ahead, None
+        if self._stream is None or ahead is None or ahead[0] != step:
+            return self._make(step)
+        here = torch.cuda.current_stream(self._stream.device)
+        here.wait_stream(self._stream)
+        ahead[1].record_stream(here)
+        return ahead[1]
+
+    def prepare(self, step: int) -> None:
+        """Make a batch while the GPU is busy."""
+        if self._stream is not None:
+            with torch.cuda.stream(self._stream):
+                self._ahead = step, self._make(step)
 
 
 def exact_log_loss(prior: Prior, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

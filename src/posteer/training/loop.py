@@ -23,7 +23,7 @@ from posteer.core.randomness import torch_stream
 from posteer.families.registry import open_process
 from posteer.models.transformer.checkpoint import save_model
 from posteer.models.transformer.network import Transformer
-from posteer.training.data import ExcessRisk, HeldOut, training_batch
+from posteer.training.data import Batches, ExcessRisk, HeldOut
 from posteer.training.folder import TrainingFolder
 from posteer.training.plan import TrainingPlan
 
@@ -87,6 +87,7 @@ class Trainer:
         self.step = 0
         self.running = torch.zeros((), dtype=torch.float32, device=self.device)
         self._resume()
+        self.batches = Batches(self.prior, plan.batch, plan.length, plan.seed, self.device)
         self.held_out = HeldOut(self.prior, held_out, plan.length, plan.seed, self.device)
         forward: Callable[[Tensor], Tensor] = self._loss
         self.loss: Callable[[Tensor], Tensor] = torch.compile(forward) if compiled else forward
@@ -180,7 +181,7 @@ class Trainer:
         plan = self.plan
         for group in self.optimiser.param_groups:
             group["lr"] = plan.rate(step)
-        tokens = training_batch(self.prior, plan.batch, plan.length, plan.seed, step, self.device)
+        tokens = self.batches.take(step)
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), dtype=torch.float32, device=self.device)
         for part in tokens.chunk(plan.accumulate):
@@ -189,6 +190,7 @@ class Trainer:
             total += loss.detach()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), plan.clip)
         self.optimiser.step()
+        self.batches.prepare(step + 1)
         return total, norm
 
     def _loss(self, tokens: Tensor) -> Tensor:

@@ -114,6 +114,10 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
     ) -> Float[Tensor, "B T W"]:
         """Causal, or as the mask says."""
+        if mask is None and self._has_kernel(x):
+            from posteer.models.transformer.narrow import attend
+
+            return self.out(attend(self.qkv(x).unflatten(-1, (3, self.heads, -1))).flatten(2))
         query, key, value = self._project(x)
         mixed = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None
@@ -129,6 +133,12 @@ class Attention(nn.Module):
         values[:, :, length : length + 1] = value
         mixed = attend_to_cache(query, keys, values, length + 1)
         return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _has_kernel(self, x: Tensor) -> bool:
+        """In bfloat16 on a GPU, as in training, heads too narrow for torch's kernels have one."""
+        width = x.shape[-1] // self.heads
+        halved = x.is_cuda and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        return halved and torch.is_autocast_enabled("cuda") and width in (16, 32) and _has_triton()
 
     def _project(self, x: Float[Tensor, "B T W"]) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)

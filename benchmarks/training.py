@@ -72,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=["urn", "beta-bernoulli"])
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--attention", default=",".join(BACKENDS), help="which to time")
     given = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     rate = matrix_rate()
@@ -80,7 +81,8 @@ def main() -> None:
         plan = PRESETS[name]
         floor = rate / operations(plan)
         print(f"{name}: {operations(plan) / 1e12:.2f} TFLOP a step, at most {floor:.0f} steps/s")
-        for label, backend in BACKENDS.items():
+        for label in given.attention.split(","):
+            backend = BACKENDS[label]
             torch.compiler.reset()
             started = time.perf_counter()
             only = nullcontext() if label == "ours" else patch.object(Attention, *NO_KERNEL)

@@ -82,3 +82,9 @@ def write_document(path: Path, facts: dict[str, Any]) -> None:
     """Keep a record as one sealed line, and list it in the SHA256SUMS beside it."""
     write_atomically(path, sealed_line(facts).encode())
     list_file(path)
+
+
+def write_records(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Keep records as a sealed line each, and list the file in the SHA256SUMS beside it."""
+    write_atomically(path, "".join(map(sealed_line, lines)).encode())
+    list_file(path)

@@ -1,0 +1,186 @@
+"""Which urn would give the published figures? The paper's training, looked at along its way.
+
+    python studies/urns.py train --out RUN --seed 0 --device cuda [--minutes 9] [--until 16000]
+    python studies/urns.py                      # from docs/records/urns.jsonl
+
+train: the paper's schedule of 100,000 steps, in `RUN/seed-0`; stopped, the same command goes on. At
+each of the steps 250, 500, 1,000 and so on doubled, a line of the record: excess risk; the best J
+of all 64 prompts of length 6 for every target, with the network read in float32 and bfloat16, with
+its start token and without; ESS/L of three fixed prompts over rollouts; what GCG reaches at length
+50 for the targets where no urn came near. Ten minutes of an H200 reach step 16,000.
+show: how far each is from what is published: means of PPT that no prompt of its 64 reaches, and
+the distances of ESS/L and of GCG, in the published standard errors where it has any.
+"""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from corners import PROMPTS, PUBLISHED, moments
+from greedy import LONG, READINGS, SHORT, contexts, laws_read, objectives
+from places import RECORDS
+from running import Options, positive, read_records, run, write_records
+from tables import heading
+
+from posteer.api.eliciting import elicit_many
+from posteer.banks import DrawPlan, draw_bank
+from posteer.core.device import pick_device
+from posteer.families.registry import open_process
+from posteer.models import Metered
+from posteer.models.transformer.model import TransformerModel
+from posteer.models.transformer.network import Transformer
+from posteer.paper.published import TARGETS, VARIANTS, published, utility_of_target
+from posteer.tokens.contexts import all_sequences
+from posteer.training.loop import Trainer
+from posteer.training.plan import make_plan
+
+KEPT = RECORDS / "urns.jsonl"
+MILESTONES = [250 * 2**power for power in range(9)] + [100_000]
+GREEDY = ("dyck", "dir-2", "dir-4")
+ROUNDING = 0.005
+
+
+@torch.no_grad()
+def best_of_all(network: Transformer) -> dict[str, dict[str, Any]]:
+    """The best J of all 64 prompts by target, for each way to read the network."""
+    prompts, goals = all_sequences(2, SHORT), objectives("urn")
+    found: dict[str, dict[str, Any]] = {}
+    for name, (coarse, bos, shift) in READINGS.items():
+        model = TransformerModel(deepcopy(network).cpu(), name, open_process("urn"))
+        if coarse:
+            model.network.bfloat16()
+        laws = laws_read(model, prompts, bos, shift)
+        values = {key: goal.of_laws(laws, contexts(prompts, goal)) for key, goal in goals.items()}
+        best = {key: round(float(value.max()), 5) for key, value in values.items()}
+        leader = prompts[int(values["dyck"].argmax())].tolist()
+        found[name] = {"best": best, "dyck_prompt": "".join(map(str, leader))}
+    return found
+
+
+def looked_at(trainer: Trainer, rollouts: int) -> dict[str, Any]:
+    """What a line of the record says of the network as it is now."""
+    model = TransformerModel(trainer.network, f"step-{trainer.step}", trainer.prior)
+    bank = draw_bank(Metered(model), DrawPlan(n_samples=rollouts))
+    ess = {key: round(value, 4) for key, value in moments(bank).items()}
+    utilities = [utility_of_target(target) for target in GREEDY]
+    runs = elicit_many(
+        model,
+        utilities,
+        length=LONG,
+        method="gcg",
+        seeds=range(10),
+        device=str(trainer.device),
+        rank=False,
+    )
+    reached = [round(one.expected_utility, 4) for one in runs]
+    excess = None if trainer.excess is None else trainer.excess.overall
+    return {
+        "seed": trainer.plan.seed,
+        "step": trainer.step,
+        "excess": excess,
+        "rollouts": rollouts,
+        "ess": ess,
+        "gcg": {target: reached[10 * row : 10 * row + 10] for row, target in enumerate(GREEDY)},
+        "readings": best_of_all(trainer.network),
+    }
+
+
+def train(given: Any) -> None:
+    began = time.monotonic()
+    device = pick_device(given.device)
+    plan = make_plan("urn", None, {}, {"seed": given.seed})
+    known = read_records(given.keep) if given.keep.is_file() else []
+    done = {one["step"] for one in known if one["seed"] == given.seed}
+    trainer = Trainer(
+        plan, given.out / f"seed-{given.seed}", device=device, compiled=device != "cpu"
+    )
+    trainer.log_every = trainer.evaluate_every = MILESTONES[0]
+    for stop in [one for one in MILESTONES if trainer.step <= one <= given.until]:
+        left = given.minutes - (time.monotonic() - began) / 60
+        if trainer.step < stop:
+            trainer.run(max_minutes=left, should_stop=lambda stop=stop: trainer.step >= stop)  # type: ignore[misc]
+        if trainer.step < stop:
+            print(f"stopped at step {trainer.step}: the same command goes on", flush=True)
+            return
+        if stop not in done:
+            known.append(looked_at(trainer, given.rollouts))
+            write_records(given.keep, known)
+            trainer.network.train()
+        spent = time.monotonic() - began
+        print(f"step {trainer.step}, {spent:.0f} s: {trainer.excess}", flush=True)
+
+
+def distances(one: dict[str, Any], reading: str) -> dict[str, float]:
+    """Of one network, read in one way, from the published figures."""
+    best = one["readings"][reading]["best"]
+    over, total = 0, 0
+    for target in TARGETS["urn"]:
+        theirs = [published()["urn", target, SHORT, method, "J"].value for method in VARIANTS]
+        over, total = over + sum(v - ROUNDING > best[target] for v in theirs), total + len(theirs)
+    ess = fmean(abs(one["ess"][name] - float(PUBLISHED[name])) for name in PROMPTS)
+    return {"over": over, "total": total, "ess": ess}
+
+
+def greedy_distance(one: dict[str, Any]) -> float:
+    """The mean distance of GCG's means from the published ones, in their standard errors."""
+    found = []
+    for target, reached in one["gcg"].items():
+        theirs = published()["urn", target, LONG, "gcg", "J"]
+        spread = torch.tensor(reached, dtype=torch.float64).std() / len(reached) ** 0.5
+        error = float(((theirs.standard_error or 0.0) ** 2 + spread**2 + ROUNDING**2 / 3) ** 0.5)
+        found.append(abs(fmean(reached) - theirs.value) / error)
+    return fmean(found)
+
+
+def show(lines: list[dict[str, Any]]) -> list[str]:
+    """A row for each network and reading; those of one network share ESS/L and GCG."""
+    shown = heading(
+        "| seed | step | excess risk | read as | published means of PPT that no prompt reaches | "
+        "Dyck, best of 64 | ESS/L of zeros, ones, 0101.. | GCG at m=50: Dyck, dir-2, dir-4 | "
+        "its distance in errors |"
+    )
+    theirs = [published()["urn", target, LONG, "gcg", "J"].value for target in GREEDY]
+    shown.append(
+        f"| | | | published | | | {', '.join(PUBLISHED.values())} | "
+        f"{', '.join(f'{value:.2f}' for value in theirs)} | |"
+    )
+    for one in sorted(lines, key=lambda one: (one["seed"], one["step"])):
+        reached = ", ".join(f"{fmean(one['gcg'][target]):.2f}" for target in GREEDY)
+        ess = ", ".join(f"{one['ess'][name]:.2f}" for name in PROMPTS)
+        for reading in READINGS:
+            facts = one["readings"][reading]
+            far = distances(one, reading)
+            dyck = f"{facts['dyck_prompt']}, {facts['best']['dyck']:.2f}"
+            same = f"{ess} | {reached} | {greedy_distance(one):.1f}"
+            shown.append(
+                f"| {one['seed']} | {one['step']:,} | {one['excess']:.1e} | {reading} | "
+                f"{far['over']} of {far['total']} | {dyck} | "
+                f"{same if reading == 'float32' else ' | | '} |"
+            )
+    return shown
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = Options(__doc__)
+    parser.add_argument("part", choices=("show", "train"), nargs="?", default="show")
+    parser.add_argument("--keep", type=Path, default=KEPT, help="the record")
+    parser.add_argument("--out", type=Path, default=Path("runs/urns"), help="folder of trainings")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--until", type=positive, default=MILESTONES[-1])
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--rollouts", type=positive, default=1000)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args(arguments)
+    if given.part == "train":
+        train(given)
+    else:
+        print("\n".join(show(read_records(given.keep))))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -4,16 +4,17 @@
     python studies/urns.py                      # from docs/records/urns.jsonl
 
 train: the paper's schedule of 100,000 steps, in `RUN/seed-0`; stopped, the same command goes on. At
-each of the steps 250, 500, 1,000 and so on doubled, a line of the record: excess risk; the best J
+each of the steps 250, 500, 1,000, 1,500, 2,000, 3,000 and so on, a line of the record: excess risk; the best J
 of all 64 prompts of length 6 for every target, with the network read in float32 and bfloat16, with
 its start token and without; ESS/L of three fixed prompts over rollouts; what GCG reaches at length
-50 for the targets where no urn came near. Ten minutes of an H200 reach step 16,000.
+50 for the targets where no urn came near. Six minutes of an H200 reach step 8,000.
 show: how far each is from what is published: means of PPT that no prompt of its 64 reaches, and
 the distances of ESS/L and of GCG, in the published standard errors where it has any.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from copy import deepcopy
 from pathlib import Path
@@ -40,7 +41,7 @@ from posteer.training.loop import Trainer
 from posteer.training.plan import make_plan
 
 KEPT = RECORDS / "urns.jsonl"
-MILESTONES = [250 * 2**power for power in range(9)] + [100_000]
+MILESTONES = [250, 500] + [n * 2**power for power in range(7) for n in (1000, 1500)] + [100_000]
 GREEDY = ("dyck", "dir-2", "dir-4")
 ROUNDING = 0.005
 
@@ -111,6 +112,9 @@ def train(given: Any) -> None:
             known.append(looked_at(trainer, given.rollouts))
             write_records(given.keep, known)
             trainer.network.train()
+        if given.models is not None:
+            here = given.models / f"seed-{given.seed}-step-{stop}"
+            shutil.copytree(trainer.folder.model, here, dirs_exist_ok=True)
         spent = time.monotonic() - began
         print(f"step {trainer.step}, {spent:.0f} s: {trainer.excess}", flush=True)
 
@@ -170,6 +174,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("part", choices=("show", "train"), nargs="?", default="show")
     parser.add_argument("--keep", type=Path, default=KEPT, help="the record")
     parser.add_argument("--out", type=Path, default=Path("runs/urns"), help="folder of trainings")
+    parser.add_argument("--models", type=Path, help="keep the model of each of those steps here")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--until", type=positive, default=MILESTONES[-1])
     parser.add_argument("--minutes", type=float, default=float("inf"))

@@ -54,6 +54,7 @@ BAD = {
     "tilts": ["--out", "tilts.txt"],
     "trained_filters": ["--models", "nothing"],
     "unvisited": ["--banks", "0"],
+    "urns": ["--keep", "nowhere.jsonl"],
     "validation": ["--out", "nowhere/pmc.svg"],
 }
 """A wrong name, a missing file or a number that will not do, for each."""
@@ -186,6 +187,15 @@ def test_estimators_beside_exact_values(monkeypatch, capsys):
     assert row[1:6] == [" 2 ", " 1 ", " 4 ", " 8 ", " dyck "]
     missed = [float(cell.split()[0]) for cell in row[9:13]]
     assert all(0 <= value < 0.1 for value in missed)
+
+
+def test_urns_along_training_beside_the_published_figures(capsys):
+    """Every row of the record has the 124 published means of PPT at length 6."""
+    import urns
+
+    urns.main([])
+    rows = capsys.readouterr().out.splitlines()[3:]
+    assert rows and all(" of 124 | " in row for row in rows)
 
 
 @pytest.mark.slow

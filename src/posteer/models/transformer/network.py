@@ -107,6 +107,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
+        self.narrow = width // heads in (16, 32) and _has_triton()
         self.qkv = nn.Linear(width, 3 * width, dtype=FLOAT)
         self.out = nn.Linear(width, width, dtype=FLOAT)
 
@@ -136,9 +137,9 @@ class Attention(nn.Module):
 
     def _has_kernel(self, x: Tensor) -> bool:
         """In bfloat16 on a GPU, as in training, heads too narrow for torch's kernels have one."""
-        width = x.shape[-1] // self.heads
-        halved = x.is_cuda and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        return halved and torch.is_autocast_enabled("cuda") and width in (16, 32) and _has_triton()
+        halved = torch.is_autocast_enabled("cuda")
+        halved = halved and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        return self.narrow and x.is_cuda and halved
 
     def _project(self, x: Float[Tensor, "B T W"]) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)

@@ -208,6 +208,7 @@ COMMANDS = {
                  "--accumulate": whole("1"), "--seed": whole("0"), "--device": DEVICES,
                  "--max-minutes": REALS},
     ("models",): {"--json": None},
+    ("methods",): {"": named("gcg", "auto")}, ("utilities",): {"": named("dyck")},
     ("sweep",): {"--out": files("runs"), "--preset": named("magic"),
                  "--config": {"good": ["good.toml"],
                               "bad": [name for name in FILES if name.endswith("toml")] + TEXTS},
@@ -224,6 +225,7 @@ COMMANDS = {
 }  # fmt: skip
 FLAGS = {"elicit": ["--json", "--allow-mismatch"], "compare": ["--json"], "evaluate": ["--json"],
          "sample": ["--json", "--keep-tokens", "--check"], "train": ["--json"], "models": [],
+         "methods": ["--json"], "utilities": ["--json"],
          "sweep": ["--json", "--extend"], "tables": ["--figures", "--json"],
          "report": ["--json"]}  # fmt: skip
 NEEDED = {"elicit": ["--method", "--length"],

@@ -74,7 +74,7 @@ def test_elicit_repeats_itself_to_the_byte(capsys):
 def test_evaluate_prints_the_promised_keys(capsys):
     main(["evaluate", "--prompt", "010101", "--json"])
     record = json.loads(capsys.readouterr().out)
-    assert set(record) == EVALUATE_KEYS
+    assert set(record) >= EVALUATE_KEYS
     assert record["rank"] == 1
     assert record["prompt"] == [0, 1, 0, 1, 0, 1]
     assert record["bound"] == record["optimum"], "all prompts of an exact model were tried"

@@ -223,7 +223,8 @@ COMMANDS = {
     ("tables",): {"": files("junk", "model"), "--out": files("tables")},
     ("report",): {"": files("junk", "model"), "--out": files("page.html"), "--length": whole("6")},
 }  # fmt: skip
-FLAGS = {"elicit": ["--json", "--allow-mismatch"], "compare": ["--json"], "evaluate": ["--json"],
+FLAGS = {"elicit": ["--json", "--allow-mismatch", "--verbose"], "compare": ["--json"],
+         "evaluate": ["--json"],
          "sample": ["--json", "--keep-tokens", "--check"], "train": ["--json"], "models": [],
          "methods": ["--json"], "utilities": ["--json"],
          "sweep": ["--json", "--extend"], "tables": ["--figures", "--json"],

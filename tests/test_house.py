@@ -56,7 +56,7 @@ ORDER = {
     "claims tables",
     "views": "sentences catalogue machine figures terminal paper notebook pages",
     "views.figures": "canvas compare checks sweep",
-    "views.terminal": "panels banks compare sweep show models catalogue",
+    "views.terminal": "panels record banks compare sweep show models catalogue",
     "views.paper": "figures reasons report",
     "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",

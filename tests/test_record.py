@@ -31,7 +31,7 @@ from posteer.models.meter import QueryCount
 from posteer.results import Elicitation, Judged, MethodSummary, columns, flat
 from posteer.sweeps.results import FIGURES
 from posteer.views import sentences
-from posteer.views.terminal.panels import show_elicitation
+from posteer.views.terminal.record import show_elicitation
 
 RUNS = {
     "auto": {"verify": 2},
@@ -129,7 +129,7 @@ def test_a_model_of_another_order_is_blamed_in_python_json_and_frame():
     shown = StringIO()
     show_elicitation(found, Console(file=shown, width=200))
     assert "the model is no such Bayes filter" in shown.getvalue()
-    assert found.certificate is not None and "optimal over all" not in shown.getvalue()
+    assert found.certificate is not None and "the best of all" not in shown.getvalue()
     own = elicit(model, "dyck", length=6, method=method, verify=4)
     if own.verified.place != 1:  # the surrogate is of another prompt than J
         assert Doubt.MODEL_IS_NO_SUCH_FILTER not in {one.kind for one in own.warnings}
@@ -218,14 +218,15 @@ def test_every_reason_has_its_words(because):
 
 def test_parts_in_words():
     assert sentences.certificate_text(Certificate(Scope.CLASSES, 2452, "conjugate", 0.00084)) == (
-        "optimal over all 2,452 classes for this bank (conjugate), standard error 0.0008"
+        "the best of all 2,452 classes of prompts, as far as the bank of latents tells (± 0.0008)"
     )
     told = EstimatorChoice(
         "conjugate", pareto_k=-0.64, trusted=1.0, misfit=0.8, fits=True, relative_error=0.082
     )
     assert sentences.estimator_text(told) == (
-        "conjugate: k-hat -0.64, weights trusted in 100% of probes; misfit 0.8; "
-        "the fit errs 0.082 times as much"
+        "conjugate: plain weights can be trusted on 100% of test prompts (median Pareto k-hat "
+        "-0.64, good below 0.7); a prior fitted to the bank is 0.8 standard errors off, and errs "
+        "0.082 times as much as plain weights"
     )
     assert sentences.estimator_text(EstimatorChoice("psis", asked=True)) == "psis: as asked"
     ranked = Verification(Asked.RANKED, 8, 3, 273, 0.0)

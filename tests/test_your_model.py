@@ -80,7 +80,7 @@ def test_the_glossary_knows_what_panels_say(capsys):
     }
     line = ["--model", "exact:urn", "--length", "4", "--method"]
     for method in ("beam", "classes-analytic(samples=50)", "ppt-rb(samples=20,steps=2)"):
-        main(["elicit", *line, method, "--verify", "2", "--context", "01"])
+        main(["elicit", *line, method, "--verify", "2", "--context", "01", "--verbose"])
     rows = re.findall(r"^│ (\S+(?: \S+)*)  ", capsys.readouterr().out, re.MULTILINE)
     assert {"prompt", "rank", "surrogate", "ESS / L", "verified"} <= set(rows)
     known = words | {"time"}

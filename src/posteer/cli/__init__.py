@@ -28,6 +28,7 @@ from posteer.cli.options import (
     Schedule,
     Shape,
     UtilityName,
+    Verbose,
     View,
     Whole,
     WholeOrNone,
@@ -60,10 +61,11 @@ def show(record: Any, view: str, as_json: bool) -> None:
 def elicit(
     asked: AskedOnce = ONE_SEARCH,
     *,
+    verbose: Verbose = False,
     view: View = "panel",
     as_json: AsJson = False,
 ) -> None:
-    """Find a hard prompt under which the model's continuations have high utility."""
+    """Find a prompt after which the model's continuations have high utility."""
     from posteer.api import elicit as find
     from posteer.views import VIEWS
     from posteer.views.terminal import panels as console
@@ -71,7 +73,7 @@ def elicit(
     VIEWS[view]  # an unknown one is refused before anything runs
     with console.delayed_progress() as progress:
         found = find(**asked.given(), progress=progress)
-    show(found, view, as_json)
+    show(found, "details" if verbose else view, as_json)
 
 
 @app.command

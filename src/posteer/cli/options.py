@@ -78,7 +78,12 @@ Horizon = Annotated[Whole, Parameter(help="Length of the continuations that are 
 AsJson = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object for machines.")
 ]
-View = Annotated[str, Parameter(help="How to show it: panel, json, or one that is installed.")]
+View = Annotated[
+    str, Parameter(help="How to show it: panel, details, json, or one that is installed.")
+]
+Verbose = Annotated[
+    bool, Parameter(negative="", help="All figures of the search: the same as --view details.")
+]
 
 
 @Parameter(name="*")

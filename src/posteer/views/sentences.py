@@ -209,8 +209,9 @@ def sure_lines(found: Elicitation) -> list[str]:
     lines = []
     if judged.rank is not None and judged.n_prompts is not None:
         kind = "prompts" if found.asked.allowed is None else "allowed prompts"
-        better = "none is" if judged.rank == 1 else f"{judged.rank - 1:,} are"
-        lines.append(f"all {judged.n_prompts:,} {kind} were tried: {better} better")
+        better = "none" if judged.rank == 1 else f"{judged.rank - 1:,}"
+        verb = "are" if judged.rank > 2 else "is"
+        lines.append(f"{better} of all {judged.n_prompts:,} {kind} {verb} better")
     elif answer.proof is not None:
         lines.append(proof_text(answer.proof, answer.stop_reason, known))
     elif answer.certificate is not None:

@@ -208,6 +208,7 @@ COMMANDS = {
                  "--accumulate": whole("1"), "--seed": whole("0"), "--device": DEVICES,
                  "--max-minutes": REALS},
     ("models",): {"--json": None},
+    ("methods",): {"": named("gcg", "auto")}, ("utilities",): {"": named("dyck")},
     ("sweep",): {"--out": files("runs"), "--preset": named("magic"),
                  "--config": {"good": ["good.toml"],
                               "bad": [name for name in FILES if name.endswith("toml")] + TEXTS},
@@ -222,8 +223,10 @@ COMMANDS = {
     ("tables",): {"": files("junk", "model"), "--out": files("tables")},
     ("report",): {"": files("junk", "model"), "--out": files("page.html"), "--length": whole("6")},
 }  # fmt: skip
-FLAGS = {"elicit": ["--json", "--allow-mismatch"], "compare": ["--json"], "evaluate": ["--json"],
+FLAGS = {"elicit": ["--json", "--allow-mismatch", "--verbose"], "compare": ["--json"],
+         "evaluate": ["--json"],
          "sample": ["--json", "--keep-tokens", "--check"], "train": ["--json"], "models": [],
+         "methods": ["--json"], "utilities": ["--json"],
          "sweep": ["--json", "--extend"], "tables": ["--figures", "--json"],
          "report": ["--json"]}  # fmt: skip
 NEEDED = {"elicit": ["--method", "--length"],

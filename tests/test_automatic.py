@@ -53,39 +53,46 @@ def ones(continuation):
     ("model", "goal", "more", "method", "because", "words"),
     [
         ("exact:urn", "dyck", {}, "classes-analytic", "prior-known", "known prior"),
-        ("urn", "dyck", {}, "classes", "bank-shipped", "latents it ships with"),
+        (
+            "urn",
+            "dyck",
+            {},
+            "classes",
+            "bank-shipped",
+            "latents from the bank that ships with the model",
+        ),
         ("exact:urn", "dyck", {"bank": mine()}, "classes", "bank-given", "the bank given"),
         (
             *("urn", FORWARD, {}, "exhaustive", "no-expected-utility few-prompts"),
-            f"{FORWARD} is no expected utility; there are 64 prompts",
+            f"{FORWARD} is no mean over continuations; there are only 64 prompts",
         ),
         (
             *("urn", FORWARD, LONG, "gcg", "no-expected-utility gradients"),
-            "no expected utility; it gives gradients",
+            "no mean over continuations; the model gives gradients",
         ),
         (
             *("exact:urn", FORWARD, LONG, "coordinate", "no-expected-utility no-gradients"),
-            "it gives no gradients",
+            "the model gives no gradients",
         ),
         (
             *(fair(), "dyck", {}, "classes", "rolled-out"),
-            "by rolling it out (9,995,000 model tokens, once)",
+            "texts that the model writes (9,995,000 model tokens, once)",
         ),
         (
             *(fair(), "dyck", {"max_model_tokens": 1000}, "coordinate"),
-            *("bank-too-dear no-gradients", "1,000 model tokens do not pay for a bank (31,744)"),
+            *("bank-too-dear no-gradients", "tokens do not pay for a bank of latents (31,744)"),
         ),
         (
             *(fair(100), "dyck", {}, "classes", "rolled-out"),
-            "rolling it out (500,000 model",
+            "model writes (500,000 model",
         ),
         (
             *(fair(40), "dyck", LONG, "coordinate", "few-tokens-left no-gradients"),
-            "40 tokens are left for it to read, too few",
+            "40 tokens are left for the model to read, too few",
         ),
         (
             *("exact:urn", ones, {"horizon": 13}, "ppt-analytic", "no-exact-mean prior-known"),
-            "ones has no exact mean at horizon 13; latents from its known prior",
+            "ones has no exact mean at horizon 13; latents drawn from the model's known prior",
         ),
     ],
 )
@@ -115,10 +122,11 @@ def test_the_choice_is_in_the_record():
     reasons = (Reason(Because.PRIOR_KNOWN), Reason(Because.ALL_TRIED))
     assert found.choice == Choice("classes-analytic", reasons)
     assert choice_text(found.choice) == (
-        "classes-analytic: latents from its known prior; few enough classes to try all"
+        "classes-analytic: latents drawn from the model's known prior; few enough classes of "
+        "prompts to try all"
     )
     assert not found.estimator.asked and found.estimator.fits
-    assert estimator_text(found.estimator).startswith(("conjugate: k-hat", "importance: k-hat"))
+    assert estimator_text(found.estimator).startswith(("conjugate: plain", "importance: plain"))
     named = elicit("exact:urn", "dyck", length=6, method="classes-analytic(estimator=psis)")
     assert named.choice is None and named.estimator == EstimatorChoice("psis", asked=True)
     assert estimator_text(named.estimator) == "psis: as asked"
@@ -221,7 +229,7 @@ def test_the_estimator_is_chosen_by_trust_then_by_precision():
     goal = open_utility("dyck", process.space)
     fitted = Estimators(bank).choose(goal, probes(process.space), 4)
     assert fitted.name == "conjugate" and fitted.fits and fitted.relative_error < 1
-    assert f"misfit {fitted.misfit:.1f}" in estimator_text(fitted)
+    assert f"is {fitted.misfit:.1f} standard errors off" in estimator_text(fitted)
     wide = open_process("markov(vocab=4,order=1)")
     few = draw_analytic(wide, 500, 0)
     prompts = all_sequences(4, 5)[::41].repeat(1, 8)
@@ -230,7 +238,7 @@ def test_the_estimator_is_chosen_by_trust_then_by_precision():
     )
     collapsed = Estimators(few).choose(open_utility("dyck", wide.space), long, 4)
     assert collapsed.name == "conjugate" and collapsed.trusted == 0
-    assert "trusted in 0%" in estimator_text(collapsed)
+    assert "trusted on 0%" in estimator_text(collapsed)
 
 
 def test_a_fit_that_misses_is_not_used():
@@ -244,9 +252,9 @@ def test_a_fit_that_misses_is_not_used():
         counts, last = count_transitions(process.space, prompts), process.space.suffix(prompts)
         found = estimators.choose(goal, FoldedPrompts(process.space, counts, last), 4)
         assert (found.name, found.fits, found.misfit) == (name, False, 5.0)
-        assert "the fit is not (misfit 5.0)" in estimator_text(found)
+        assert "5.0 standard errors off, too far" in estimator_text(found)
         unknown = replace(found, misfit=math.nan)
-        assert "the fit is not (misfit not known)" in estimator_text(unknown)
+        assert "how well a prior fits the bank is not known" in estimator_text(unknown)
     coins = Estimators(draw_analytic(open_process("coins(0.2,0.7)"), 500, 0))
     assert coins.misfit.good and coins.fit.selection.supported == 2
 

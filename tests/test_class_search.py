@@ -138,7 +138,7 @@ def test_dyck_at_length_fifty_is_solved_where_ppt_is_not():
     assert found.expected_utility >= 0.92
     assert (found.certificate.scope, found.certificate.count) == ("classes", 2452)
     words = certificate_text(found.certificate)
-    assert words.startswith("optimal over all 2,452 classes for this bank")
+    assert words.startswith("the best of all 2,452 classes of prompts, as far as the bank")
     assert {found.cost[name] for name in found.cost if name != "judging_tokens"} == {0}
     assert found.to_json()["certificate"] == asdict(found.certificate)
     assert abs(found.surrogate - found.expected_utility) < 4 * found.surrogate_standard_error
@@ -197,7 +197,9 @@ def test_the_best_allowed_prompt(model, utility, length, text, search):
         assert says(text, candidate)
     if not search:
         assert answer.certificate.scope in ("classes of allowed prompts", "allowed prompts")
-        assert "allowed prompts for this bank" in certificate_text(answer.certificate)
+        assert "allowed prompts, as far as the bank of latents tells" in certificate_text(
+            answer.certificate
+        )
 
 
 @pytest.mark.slow

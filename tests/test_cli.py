@@ -74,23 +74,12 @@ def test_elicit_repeats_itself_to_the_byte(capsys):
 def test_evaluate_prints_the_promised_keys(capsys):
     main(["evaluate", "--prompt", "010101", "--json"])
     record = json.loads(capsys.readouterr().out)
-    assert set(record) == EVALUATE_KEYS
+    assert set(record) >= EVALUATE_KEYS
     assert record["rank"] == 1
     assert record["prompt"] == [0, 1, 0, 1, 0, 1]
     assert record["bound"] == record["optimum"], "all prompts of an exact model were tried"
     main(["evaluate", "--model", "urn", "--prompt", "010101", "--json"])
     assert json.loads(capsys.readouterr().out)["bound"] is None, "nothing is proven of a network"
-
-
-def test_panels_are_readable(capsys):
-    main(["elicit", "--method", FAST])
-    text = capsys.readouterr().out
-    for word in ("prompt", "expected utility", "optimum", "rank", "ESS / L", "k-hat", "steps"):
-        assert word in text
-    assert "of 64" in text
-    assert "█" in text, "the sparkline of the ascent"
-    main(["evaluate", "--prompt", "010110"])
-    assert "missed by" in capsys.readouterr().out
 
 
 def test_large_vocabularies_are_comma_separated(capsys):
@@ -208,15 +197,6 @@ def test_progress_appears_only_for_long_work(monkeypatch):
     assert shown == ["start"]
 
 
-def test_sparkline_spans_its_range():
-    from posteer.views.terminal.panels import sparkline
-
-    assert sparkline([0.0, 0.5, 1.0]) == "▁▅█" or sparkline([0.0, 0.5, 1.0]) == "▁▄█"
-    assert sparkline([2.0, 2.0]) == "▁▁"
-    assert sparkline([float("nan")]) == ""
-    assert len(sparkline([float(i) for i in range(1000)])) == 40
-
-
 TRAIN = ["train", "--preset", "tiny", "--steps", "150", "--batch", "4", "--length", "16", "--json"]
 
 
@@ -288,7 +268,7 @@ def test_sample_draws_a_bank_that_elicit_takes(tmp_path, capsys):
     main(["elicit", "--model", "exact:urn", "--bank", str(out), "--json"])
     choice = json.loads(capsys.readouterr().out)["choice"]
     assert (choice["method"], choice["reasons"][0]["because"]) == ("classes", "bank-given")
-    main(["elicit", "--model", "exact:urn", "--bank", str(out)])
+    main(["elicit", "--model", "exact:urn", "--bank", str(out), "--verbose"])
     assert "classes: latents from the bank given" in " ".join(capsys.readouterr().out.split())
 
 

@@ -73,7 +73,7 @@ def test_trained_models_are_steered_from_their_shipped_bank():
     found = elicit("urn", "dyck", length=6)
     assert found.method == "auto" and found.choice.method == "classes"
     assert found.choice.reasons[0].because is Because.BANK_SHIPPED
-    assert choice_text(found.choice).startswith("classes: latents it ships with")
+    assert choice_text(found.choice).startswith("classes: latents from the bank that ships with")
     assert found.prompt == [0, 1, 0, 1, 0, 1]
     assert found.cost == {
         "forward_tokens": 0,

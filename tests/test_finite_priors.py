@@ -102,7 +102,7 @@ def test_atoms_without_weight_are_left_out():
 
 
 def test_the_panel_says_that_it_is_exact(capsys):
-    asked = ["--length", "4", "--method", "classes-analytic", "--utility", "dyck"]
+    asked = ["--length", "4", "--method", "classes-analytic", "--utility", "dyck", "--verbose"]
     main(["elicit", "--model", "exact:coins(0.2,0.7)", *asked])
     said = " ".join(capsys.readouterr().out.split())
     assert "exactly" in said and "each with its weight" in said

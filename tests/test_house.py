@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "posteer"
 
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
-    "paper views cli",
+    "paper views cli __main__",
     "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
     "device threads userfiles registry keeping showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
@@ -54,13 +54,13 @@ ORDER = {
     "sweeps.executors": "protocol local",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
     "claims tables",
-    "views": "sentences machine figures terminal paper notebook pages",
+    "views": "sentences catalogue machine figures terminal paper notebook pages",
     "views.figures": "canvas compare checks sweep",
-    "views.terminal": "panels banks compare sweep show models",
+    "views.terminal": "panels record banks compare sweep show models catalogue",
     "views.paper": "figures reasons report",
     "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",
-    "cli": "options checking sweep pages __main__",
+    "cli": "options checking sweep pages listing __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

@@ -192,7 +192,7 @@ def test_the_command_says_what_is_kept_and_goes_on(tmp_path, capsys):
     main([*command, "--bank", str(bank)])
     given = json.loads(capsys.readouterr().out)
     assert given["prompt"] == found["prompt"] and given["drawn"] is None
-    main([*command[:-3], *command[-2:], "--no-rank"])
+    main([*command[:-3], *command[-2:], "--no-rank", "--verbose"])
     panel = capsys.readouterr().out
     assert "200 rollouts of 101 tokens" in panel and "samples=200,rollout-length=101" in panel
     assert "not looked for: all prompts take 1,280 model tokens" in panel

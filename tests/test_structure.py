@@ -27,6 +27,7 @@ LAYERS = [
     "paper",
     "views",
     "cli",
+    "__main__",
 ]
 HEIGHT = {room: height for height, room in enumerate(LAYERS)}
 

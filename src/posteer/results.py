@@ -26,6 +26,7 @@ from posteer.methods.answers import Answer
 from posteer.methods.cautions import Caution
 from posteer.methods.protocol import Drawn
 from posteer.models.shares import Share
+from posteer.tokens.prompts import show_prompt
 from posteer.tokens.vocabularies import Vocabulary
 
 FORMAT = "posteer-result-1"
@@ -101,6 +102,9 @@ class Elicitation(Shown):
                     return getattr(part, name)
         raise AttributeError(f"a record has no '{name}'")
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_names(self.asked, self.answer, self.judged)]
+
     @property
     def prompt(self) -> list[int]:
         tokens: list[int] = self.answer.prompt.tolist()
@@ -128,8 +132,7 @@ class Elicitation(Shown):
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
         parts = {**_public(self.asked), **_public(self.answer), **_public(self.judged)}
         parts |= _in_words(self.prompt, self.asked.vocabulary, self.judged)
-        given = {key: value for key, value in parts.items() if value or key not in CONDITIONS}
-        return {**given, "drawn": self._drawn(), "cost": self.cost, "seconds": self.seconds}
+        return {**parts, "drawn": self._drawn(), "cost": self.cost, "seconds": self.seconds}
 
     def to_frame(self) -> Any:
         """The same as a pandas DataFrame of one row."""
@@ -149,13 +152,19 @@ class Elicitation(Shown):
         return {"rollouts": len(bank), "rollout_length": length, "settings": self.drawn.settings}
 
 
+def _names(*parts: Any) -> list[str]:
+    """What can be read off a record by way of its parts."""
+    return [entry.name for part in parts for entry in fields(part)]
+
+
 def _in_words(prompt: list[int], known: Vocabulary, judged: Judged) -> dict[str, Any]:
-    """Prompt and alphabet by the names of tokens, where they have any, and what they hold."""
+    """The prompt as it is shown, the names of tokens where they have any, and what they hold."""
     share = judged.alphabet_share
-    held = {} if share is None else {"alphabet_share": asdict(share)}
-    if not known.names:
-        return held
-    return {"alphabet": list(known.names), "prompt_text": known.show(prompt), **held}
+    return {
+        "alphabet": list(known.names) or None,
+        "prompt_text": show_prompt(prompt, known),
+        "alphabet_share": None if share is None else asdict(share),
+    }
 
 
 def load_result(path: Path | str | Any) -> Elicitation:
@@ -174,10 +183,6 @@ def load_result(path: Path | str | Any) -> Elicitation:
     require(facts.get("format") == FORMAT, f"{where}: no result of `save`")
     found: Elicitation = made(Elicitation, facts.get("record"), str(where))
     return found
-
-
-CONDITIONS = ("context", "allowed", "text")
-"""Keys that are left out where nothing was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,12 +204,14 @@ class Judgement(Shown):
             return getattr(self.judged, name)
         raise AttributeError(f"a record has no '{name}'")
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_names(self.judged)]
+
     def to_json(self) -> dict[str, Any]:
         """The keys promised to machines."""
         own = _public(self)
         own |= own.pop("judged")
-        own |= _in_words(self.prompt, self.vocabulary, self.judged)
-        return {key: value for key, value in own.items() if value or key not in CONDITIONS}
+        return own | _in_words(self.prompt, self.vocabulary, self.judged)
 
 
 def _public(part: Any) -> dict[str, Any]:
@@ -250,13 +257,17 @@ def columns(kind: type, prefix: str = "") -> dict[str, type]:
     return found
 
 
+TOLD = ("warnings", "reasons")
+"""Lists whose entries have a kind and figures."""
+
+
 def flat(result: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """What `to_json` gave, as one row: parts spread out, lists of reasons and warnings as text."""
     row: dict[str, Any] = {}
     for name, value in result.items():
         if isinstance(value, dict):
             row |= flat(value, f"{prefix}{name}_")
-        elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+        elif name in TOLD and isinstance(value, list):
             row[prefix + name] = ",".join(one.get("because") or one["kind"] for one in value)
         else:
             row[prefix + name] = value

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from posteer.api.eliciting import elicit_batch, takes_a_request
-from posteer.core import InputError, Progress, require
+from posteer.core import InputError, require
 from posteer.core.device import pick_device
-from posteer.core.limits import MOST_SEED
+from posteer.core.limits import COMPARED, MOST_SEED
+from posteer.core.showing import Watch, watched
 from posteer.core.spec import within
 from posteer.methods.needs import fitting, unmet
 from posteer.methods.protocol import Request, pose
@@ -22,17 +23,18 @@ MOST_SEEDS = 10_000
 
 
 @takes_a_request("method", "seed", "save_bank")
+@watched
 def compare(
     model: Any,
     utility: Any,
     *,
-    methods: Sequence[str] | Any,
+    methods: Sequence[str] | Any = COMPARED,
     seeds: int | Any = 10,
     amortised_over: int | Any = 51,
-    progress: Progress | None = None,
+    progress: Watch = None,
     **asked: Any,
 ) -> Comparison:
-    """Run each method on the same seeds; a budget is the same for all of them.
+    """Methods side by side on the same seeds: what they find and what they cost.
 
     Methods that need what the model or the goal has not are left out, and said to be; a `bank` is
     for those that use one.
@@ -40,6 +42,12 @@ def compare(
     >>> found = compare("exact:urn", "dyck", length=4, methods=["exhaustive", "random"], seeds=1)
     >>> [summary.method for summary in found.methods]
     ['exhaustive', 'random']
+
+    Args:
+        methods: a list of names, settings in brackets.
+        seeds: how many runs each method gets.
+        amortised_over: how many utilities share the cost of a bank in tables and figures.
+        progress: True for a progress bar, or a function of (what, steps done, steps at most).
     """
     named = isinstance(methods, Sequence) and not isinstance(methods, str) and len(methods) > 0
     require(named, "expected at least one method, as in `methods` ppt-rb,gcg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from posteer.api.judging import Judge
 from posteer.core import Progress, require, timed
 from posteer.core.device import differentiable
 from posteer.core.errors import Interrupted
+from posteer.core.showing import Watch, watched
 from posteer.core.spec import shown
 from posteer.core.userfiles import leaving
 from posteer.methods.answers import Answer
@@ -32,10 +34,21 @@ from posteer.results import Elicitation, Judged, Question
 Door = TypeVar("Door", bound=Callable[..., Any])
 
 
+ARGUMENTS = "Args:\n"
+
+
+def _explained(docstring: str | None) -> dict[str, str]:
+    """What a docstring says of each argument, as it stands there."""
+    entries = inspect.cleandoc(docstring or "").partition(ARGUMENTS)[2]
+    parts = re.split(r"^(?=    \w)", entries, flags=re.MULTILINE)
+    return {part.partition(":")[0].strip(): f"{part.rstrip()}\n" for part in parts if part.strip()}
+
+
 def takes_a_request(*without: str) -> Callable[[Door], Door]:
     """Show a door's own parameters and, for its `**asked`, those of a `Request`.
 
-    Fields that the door fills in itself are left out, and refused if they are given.
+    Fields that the door fills in itself are left out, and refused if they are given. A door's
+    docstring ends with its own `Args:`; those of the request are written among them.
     """
 
     def opened(door: Door) -> Door:
@@ -51,7 +64,9 @@ def takes_a_request(*without: str) -> Callable[[Door], Door]:
             for entry in fields(Request)
             if entry.name not in (*signature.parameters, *without)
         ]
-        whole = signature.replace(parameters=own + rest)
+        keywords = [p for p in own if p.kind is p.KEYWORD_ONLY]
+        own = [p for p in own if p.kind is not p.KEYWORD_ONLY]
+        whole = signature.replace(parameters=own + rest + keywords)
 
         @wraps(door)
         def checked(*given: Any, **asked: Any) -> Any:
@@ -59,26 +74,27 @@ def takes_a_request(*without: str) -> Callable[[Door], Door]:
             return door(*given, **asked)
 
         checked.__signature__ = whole  # type: ignore[attr-defined]
+        told = {**_explained(Request.__doc__), **_explained(door.__doc__)}
+        begin, heading, _ = inspect.cleandoc(door.__doc__ or "").partition(ARGUMENTS)
+        checked.__doc__ = begin + heading + "".join(told.get(name, "") for name in whole.parameters)
         return cast(Door, checked)
 
     return opened
 
 
 @takes_a_request()
-def elicit(
-    model: Any, utility: Any, *, progress: Progress | None = None, **asked: Any
-) -> Elicitation:
-    """Find a hard prompt that steers a model: a `Request` in words, answered.
+def elicit(model: Any, utility: Any, *, progress: Watch = None, **asked: Any) -> Elicitation:
+    """Find a prompt after which a model's continuations have high utility.
 
-    `model`: a shipped name, `exact:urn`, a folder, `./file.py:name`, or an object. `utility`: a
-    name such as `dyck` or `frequency(0.3)`, or a function of a continuation. `length` is that of
-    the prompt. Without a `method` it is chosen by what is known of the model and the goal (`auto`).
-    With `verify` the model itself is asked about so many of the best candidates, and that is
-    charged. The prompt follows the tokens of `context`, which the model has read; only `allowed`
-    prompts are answered. Networks and ascents run on `device`.
+    The record that is returned has the prompt (`found.prompt`), how good it is on the model itself
+    (`expected_utility`, with `rank` and `optimum` where all prompts could be tried), how sure that
+    is, and what it cost. In a notebook it shows as a table; `found.plot()` draws it.
 
     >>> elicit("exact:urn", "dyck", length=6).prompt
     [0, 1, 0, 1, 0, 1]
+
+    Args:
+        progress: True for a progress bar, or a function of (what, steps done, steps at most).
     """
     return elicit_batch([Request(model=model, utility=utility, **asked)], progress)[0]
 
@@ -89,7 +105,7 @@ def elicit_many(
     utilities: Sequence[Any] | Any,
     *,
     seeds: Sequence[int] | Any = (0,),
-    progress: Progress | None = None,
+    progress: Watch = None,
     **asked: Any,
 ) -> list[Elicitation]:
     """Every utility with every seed, as one batch; utilities vary slowest.
@@ -97,6 +113,11 @@ def elicit_many(
     >>> runs = elicit_many("exact:urn", ["dyck", "frequency(0.5)"], length=6, seeds=range(2))
     >>> [(run.utility, run.seed) for run in runs]
     [('dyck', 0), ('dyck', 1), ('frequency(0.5)', 0), ('frequency(0.5)', 1)]
+
+    Args:
+        utilities: a list of utilities, each as `elicit` takes one.
+        seeds: a list of seeds.
+        progress: True for a progress bar, or a function of (what, steps done, steps at most).
     """
     for given, what in ((utilities, "utilities"), (seeds, "seeds")):
         several = isinstance(given, Sequence | range) and not isinstance(given, str)
@@ -110,20 +131,22 @@ def elicit_many(
 
 
 @differentiable()
-def elicit_batch(
-    requests: Sequence[Request] | Any, progress: Progress | Any | None = None
-) -> list[Elicitation]:
+@watched
+def elicit_batch(requests: Sequence[Request] | Any, progress: Watch = None) -> list[Elicitation]:
     """Requests that differ in utility and seed alone, solved as one tensor programme.
 
     >>> goals = ("dyck", "frequency(1.0)")
     >>> asked = [Request(model="exact:urn", utility=goal, length=6) for goal in goals]
     >>> [run.rank for run in elicit_batch(asked)]
     [1, 1]
+
+    Args:
+        requests: what is asked, each as `elicit` would be.
+        progress: True for a progress bar, or a function of (what, steps done, steps at most).
     """
     given = isinstance(requests, Sequence) and all(isinstance(one, Request) for one in requests)
     require(given, f"{shown(requests)}: expected requests, as in [Request(model=.., utility=..)]")
     require(len(requests) > 0, "expected at least one utility and one seed")
-    require(progress is None or callable(progress), f"progress {shown(progress)}: expected to call")
     method = open_method(requests[0].method)
     problems = pose(requests, method.needs.verify)
     name = _name_of(requests[0])

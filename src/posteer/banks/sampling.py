@@ -12,10 +12,11 @@ from posteer.banks.parts import checked_path
 from posteer.banks.plans import SIZES, DrawPlan, fitted_family, seconds_of
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import draw, is_sized, most_of, speaks, to_tune
-from posteer.core import Progress, require
+from posteer.core import require
 from posteer.core.device import undisturbed
 from posteer.core.files import path_of
 from posteer.core.limits import DRAW_SECONDS, MOST_LATENTS, MOST_SEED, MOST_TOKENS
+from posteer.core.showing import Watch, watched
 from posteer.core.spec import shown, within
 from posteer.core.userfiles import leaving
 from posteer.families.protocol import Family
@@ -51,6 +52,7 @@ def family_drawn(model: Model, asked: str | None) -> Family:
 
 
 @undisturbed()
+@watched
 def sample(
     model: str | Model | Any,
     *,
@@ -68,7 +70,7 @@ def sample(
     device: str | Any = "auto",
     alphabet: str | Sequence[str | int] | Any = None,
     text: str | Any = "",
-    progress: Progress | None = None,
+    progress: Watch = None,
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
 
@@ -88,6 +90,25 @@ def sample(
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
     ((100, 2, 2), 4900)
+
+    Args:
+        model: a name such as `urn` or `exact:urn`, a folder, `./file.py:name`, or an object.
+        rollouts: how many latents are drawn, each off a text that the model writes itself.
+        length: how many tokens such a text has.
+        seconds: time to draw for, where a size is not given and the model's speed is not known.
+        seed: seed of the draw.
+        context: tokens that the model has read before: latents of its posterior after them.
+        unvisited: what a row that a rollout never reached is filled with: donor, uniform,
+            predictive or dirichlet.
+        family: what the latents are: `markov(order=2)`, `hmm(states=3)`, `hmm` or `atoms`.
+        keep_tokens: keep the rollouts themselves in the bank.
+        tuned: choose order and smoothing by what predicts held-out rollouts best.
+        out: file of the bank.
+        chunk: rollouts at a time; as many as the memory takes by default.
+        device: where a network runs: auto, cpu or cuda.
+        alphabet: tokens that a language model is steered over; of any other model their names.
+        text: what a language model reads before everything.
+        progress: True for a progress bar, or a function of (what, steps done, steps at most).
     """
     sizes: dict[str, Any] = {}
     if rollouts is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from posteer import __version__
-from posteer.cli import checking, pages, sweep
+from posteer.cli import checking, listing, pages, sweep
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -28,13 +28,14 @@ from posteer.cli.options import (
     Schedule,
     Shape,
     UtilityName,
+    Verbose,
     View,
     Whole,
     WholeOrNone,
     print_json,
 )
 from posteer.core.errors import InputError, Interrupted, in_options, require
-from posteer.core.limits import DRAW_SECONDS
+from posteer.core.limits import COMPARED, DRAW_SECONDS
 
 app = App(
     name="posteer",
@@ -60,10 +61,11 @@ def show(record: Any, view: str, as_json: bool) -> None:
 def elicit(
     asked: AskedOnce = ONE_SEARCH,
     *,
+    verbose: Verbose = False,
     view: View = "panel",
     as_json: AsJson = False,
 ) -> None:
-    """Find a hard prompt under which the model's continuations have high utility."""
+    """Find a prompt after which the model's continuations have high utility."""
     from posteer.api import elicit as find
     from posteer.views import VIEWS
     from posteer.views.terminal import panels as console
@@ -71,7 +73,7 @@ def elicit(
     VIEWS[view]  # an unknown one is refused before anything runs
     with console.delayed_progress() as progress:
         found = find(**asked.given(), progress=progress)
-    show(found, view, as_json)
+    show(found, "details" if verbose else view, as_json)
 
 
 @app.command
@@ -79,8 +81,8 @@ def compare(
     asked: AskedToCompare = A_COMPARISON,
     *,
     methods: Annotated[
-        str, Parameter(help="Comma-separated, settings in brackets: ppt-rb,gcg,coordinate.")
-    ] = "ppt-rb,gcg,coordinate",
+        str, Parameter(help="Comma-separated, settings in brackets: auto,gcg(steps=200).")
+    ] = ",".join(COMPARED),
     seeds: Annotated[Whole, Parameter(help="Runs of each method.")] = 10,
     amortise: Annotated[
         Whole, Parameter(help="Utilities that share the cost of a bank in table and figure.")
@@ -167,7 +169,7 @@ def sample(
     out: Annotated[
         FileOrNone, Parameter(help="File of the bank; the same command resumes a draw.")
     ] = None,
-    seed: Whole = 0,
+    seed: Annotated[Whole, Parameter(help="Seed of the draw.")] = 0,
     context: Annotated[
         str, Parameter(help="Observed tokens such as 0110: draw the posterior after them.")
     ] = "",
@@ -311,6 +313,9 @@ def models(
         console.show_abilities(facts, kinds)
 
 
+app.command(listing.methods)
+app.command(listing.utilities)
+listing.completion_of(app)
 app.command(checking.check)
 app.command(sweep.app)
 app.command(sweep.tables)

@@ -37,7 +37,7 @@ def check(
     families: Annotated[
         bool, Parameter(help="Fit all families of latents to rollouts: the longest part.")
     ] = True,
-    seed: Whole = 0,
+    seed: Annotated[Whole, Parameter(help="Seed of the draw and of the checks.")] = 0,
     figure: Annotated[
         FileOrNone, Parameter(help="Draw what was found: .svg, .pdf or .png.")
     ] = None,

@@ -78,7 +78,12 @@ Horizon = Annotated[Whole, Parameter(help="Length of the continuations that are 
 AsJson = Annotated[
     bool, Parameter(name="--json", negative="", help="Print one JSON object for machines.")
 ]
-View = Annotated[str, Parameter(help="How to show it: panel, json, or one that is installed.")]
+View = Annotated[
+    str, Parameter(help="How to show it: panel, details, json, or one that is installed.")
+]
+Verbose = Annotated[
+    bool, Parameter(negative="", help="All figures of the search: the same as --view details.")
+]
 
 
 @Parameter(name="*")
@@ -166,11 +171,15 @@ class AskedOnce(Asked):
 class Shape:
     """The shape of a network, where it differs from the preset's."""
 
-    layers: WholeOrNone = None
-    width: WholeOrNone = None
-    heads: WholeOrNone = None
-    feedforward: WholeOrNone = None
-    positions: Annotated[str | None, Parameter(help="none or learned.")] = None
+    layers: Annotated[WholeOrNone, Parameter(help="Blocks of the transformer.")] = None
+    width: Annotated[WholeOrNone, Parameter(help="Numbers that stand for a token.")] = None
+    heads: Annotated[WholeOrNone, Parameter(help="Heads of attention in each block.")] = None
+    feedforward: Annotated[
+        WholeOrNone, Parameter(help="Width of the layer between those of attention.")
+    ] = None
+    positions: Annotated[
+        str | None, Parameter(help="How it knows where a token stands: none or learned.")
+    ] = None
 
 
 @Parameter(name="*")
@@ -178,14 +187,20 @@ class Shape:
 class Schedule:
     """How it is trained, where that differs."""
 
-    batch: WholeOrNone = None
-    length: WholeOrNone = None
-    steps: WholeOrNone = None
-    warmup: WholeOrNone = None
-    peak_rate: float | None = None
-    final_rate: float | None = None
-    accumulate: WholeOrNone = None
-    seed: WholeOrNone = None
+    batch: Annotated[WholeOrNone, Parameter(help="Sequences in a step.")] = None
+    length: Annotated[WholeOrNone, Parameter(help="Tokens of a sequence.")] = None
+    steps: Annotated[WholeOrNone, Parameter(help="Steps of training.")] = None
+    warmup: Annotated[
+        WholeOrNone, Parameter(help="Steps over which the learning rate rises to its peak.")
+    ] = None
+    peak_rate: Annotated[float | None, Parameter(help="The highest learning rate.")] = None
+    final_rate: Annotated[
+        float | None, Parameter(help="The learning rate that a cosine ends at.")
+    ] = None
+    accumulate: Annotated[
+        WholeOrNone, Parameter(help="Parts that a step's batch is computed in, to save memory.")
+    ] = None
+    seed: Annotated[WholeOrNone, Parameter(help="Seed of weights and sequences.")] = None
 
 
 def print_json(value: Any) -> None:

@@ -44,6 +44,9 @@ MOST_SEED = 2**62 - 1
 N_SAMPLES, ROLLOUT_LENGTH = 5000, 2000
 """Latents of a bank and tokens of each rollout, unless asked otherwise; as in the paper."""
 
+COMPARED = ("auto", "ppt-rb", "gcg", "coordinate")
+"""Methods that are compared where none are named."""
+
 DRAW_SECONDS = 120.0
 """Time for a bank of a model whose speed is not known, where no sizes are named."""
 

@@ -1,11 +1,15 @@
-"""How records show themselves in a notebook: written in views, looked up when it is asked for."""
+"""How records and work show themselves: written in views, looked up when it is asked for."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from posteer.core.errors import require
 from posteer.core.registry import Registry
+from posteer.core.spec import shown
 
 SHOWN: Registry[Callable[..., Any]] = Registry(
     "way to show a record",
@@ -13,8 +17,34 @@ SHOWN: Registry[Callable[..., Any]] = Registry(
     {
         "html": "posteer.views.notebook.html:html_of",
         "plot": "posteer.views.notebook.plots:plot_of",
+        "progress": "posteer.views.terminal.panels:delayed_progress",
     },
 )
+
+Watch = Any
+"""Who is told how work proceeds: nobody, a function (`Progress`), with True a progress bar."""
+
+Door = TypeVar("Door", bound=Callable[..., Any])
+
+
+def watched(door: Door) -> Door:
+    """Let a door be given `progress=True`: a bar is shown once the work has taken a second."""
+    signature = inspect.signature(door)
+
+    @wraps(door)
+    def opened(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named)
+        asked = bound.arguments.get("progress")
+        good = asked is None or isinstance(asked, bool) or callable(asked)
+        require(good, f"progress {shown(asked)}: expected True or a function")
+        if asked is not True:
+            bound.arguments["progress"] = asked or None
+            return door(*bound.args, **bound.kwargs)
+        with SHOWN["progress"]() as report:
+            bound.arguments["progress"] = report
+            return door(*bound.args, **bound.kwargs)
+
+    return cast(Door, opened)
 
 
 class Shown:

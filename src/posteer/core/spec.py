@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,32 @@ class Spec:
         for key, value in bound.items():
             require(value is not ..., f"{self.name}: '{key}' is missing")
         return bound
+
+
+class _ToldError(Exception):
+    """What a maker takes."""
+
+
+class _Inquiry(Spec):
+    """A name that only wants to know its settings."""
+
+    def take(self, positional: tuple[str, ...] = (), **defaults: Any) -> dict[str, Any]:
+        raise _ToldError(defaults)
+
+
+def settings_of(make: Callable[..., Any], name: str, *rest: Any) -> dict[str, Any]:
+    """The settings that `make(spec, ..)` takes of a specification, with their defaults: `...` where
+    one must be given.
+
+    >>> settings_of(lambda spec: spec.take(steps=5, rate=...), "climb")
+    {'steps': 5, 'rate': Ellipsis}
+    """
+    try:
+        make(_Inquiry(name), *rest)
+    except _ToldError as told:
+        found: dict[str, Any] = told.args[0]
+        return found
+    return {}
 
 
 def shown(text: object) -> str:

@@ -46,18 +46,37 @@ Allowed = str | AllowedPrompts | Callable[[tuple[int, ...]], bool] | Any | None
 class Request:
     """Find a prompt of `length` tokens that makes continuations of `horizon` tokens useful.
 
-    `model`, `utility`, `method`, `bank` and `allowed` are names or objects. The prompt follows the
-    tokens of `context`, which the model has read. `max_model_tokens` bounds what a run may ask of
-    the model, forward and backward together: for a bank, for the search, for `verify`, with which
-    the model itself is asked about so many of the best candidates. `allow_mismatch` admits a bank
-    of another model or context. A method that proves bounds stops once the answer is within `gap`
-    of its bound, or after so many `nodes`. `rank` says whether the prompt is ranked among all: by
-    default it is on an exact model, and elsewhere where that is cheap and the budget has as much
-    left. A bank that is drawn is kept in `save_bank`. Networks and ascents run on `device`. A
-    language model is steered over the tokens of `alphabet` after `text`.
-
     >>> Request(model="exact:urn", utility="dyck", length=6).horizon
     4
+
+    Args:
+        model: a shipped name (`urn`), exact Bayes (`exact:urn`), a model folder, `./file.py:name`,
+            or an object: what `posteer.wrap` and `posteer.open_model` return.
+        utility: how good a continuation is: a name such as `dyck` or `frequency(0.3)`,
+            `./file.py:function`, or a function of a continuation, which is a tuple of tokens.
+        length: how many tokens the prompt has.
+        horizon: how many tokens of the continuation are judged.
+        method: how prompts are looked for: a name with settings in brackets, as `posteer methods`
+            lists them. `auto` chooses by what is known of the model and the goal, and says why.
+        seed: seed of all that is drawn at random.
+        bank: latents that `posteer.sample` drew from this model: the object, or its file. By
+            default those shipped with the model, those of its known prior, or drawn for this.
+        allow_mismatch: use a bank of another model, or one drawn after another context.
+        context: tokens that the model has read before the prompt, as `0110` or a list.
+        allowed: conditions on the prompt, as in `first=0;ban=11;count(1)<=10`, or a function that
+            says whether a prompt is allowed.
+        max_model_tokens: most tokens that the model may be asked to read, forward and backward, for
+            the bank, the search and `verify` together. Judging what was found comes on top.
+        verify: ask the model itself about so many of the best candidates, and answer with the best.
+        gap: with a method that proves bounds, stop once the prompt is within so much of the best.
+        nodes: with such a method, stop after so many ends of prompts were looked at.
+        rank: whether the prompt is ranked among all of its length. By default on an exact model,
+            and elsewhere where that is cheap and the budget has as much left.
+        save_bank: file for the bank that is drawn; the same call goes on after an interruption.
+        device: where a network runs, and an ascent: auto, cpu or cuda.
+        alphabet: tokens that a language model is steered over, as text (`" H, T"`) or ids; of any
+            other model names for all its tokens.
+        text: what a language model reads before everything.
     """
 
     model: str | Model | Any

@@ -13,6 +13,10 @@ from posteer.core.registry import Registry
 VIEWS: Registry[Callable[[Any], None]] = Registry(
     "view",
     "views",
-    {"panel": "posteer.views.terminal.show:show", "json": "posteer.views.machine:print_record"},
+    {
+        "panel": "posteer.views.terminal.show:show",
+        "details": "posteer.views.terminal.show:details",
+        "json": "posteer.views.machine:print_record",
+    },
 )
 """Each shows a record: an elicitation, a judgement, a comparison."""

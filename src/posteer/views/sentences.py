@@ -16,46 +16,50 @@ from posteer.methods.answers import (
     Choice,
     EstimatorChoice,
     Proof,
+    Scope,
     StopReason,
     Verification,
 )
 from posteer.methods.cautions import Caution, Doubt
 from posteer.models.shares import Share
+from posteer.results import Elicitation
 
 BECAUSE = {
     Because.BANK_GIVEN: "latents from the bank given",
-    Because.BANK_SHIPPED: "latents it ships with",
-    Because.PRIOR_KNOWN: "latents from its known prior",
-    Because.ROLLED_OUT: "latents by rolling it out ({tokens:,} model tokens, once)",
+    Because.BANK_SHIPPED: "latents from the bank that ships with the model",
+    Because.PRIOR_KNOWN: "latents drawn from the model's known prior",
+    Because.ROLLED_OUT: "latents read off texts that the model writes ({tokens:,} model tokens, "
+    "once)",
     Because.NO_EXACT_MEAN: "{utility} has no exact mean at horizon {horizon}",
-    Because.NO_EXPECTED_UTILITY: "{utility} is no expected utility",
+    Because.NO_EXPECTED_UTILITY: "{utility} is no mean over continuations",
     Because.NO_LATENTS: "no method works on what is known of {model}'s latents",
-    Because.FEW_TOKENS_LEFT: "{tokens} tokens are left for it to read, too few to roll out",
-    Because.BANK_TOO_DEAR: "{budget:,} model tokens do not pay for a bank ({tokens:,})",
-    Because.FEW_PROMPTS: "there are {prompts:,} prompts",
-    Because.GRADIENTS: "it gives gradients",
-    Because.NO_GRADIENTS: "it gives no gradients",
-    Because.PRIOR_FINITE: "all its latents are known ({atoms:,})",
-    Because.PROVES: "too many prompts to try all: it climbs, then proves a bound",
-    Because.ALL_TRIED: "few enough classes to try all",
-    Because.CLIMBS: "it climbs: too many to try all",
+    Because.FEW_TOKENS_LEFT: "{tokens} tokens are left for the model to read, too few for latents",
+    Because.BANK_TOO_DEAR: "{budget:,} model tokens do not pay for a bank of latents ({tokens:,})",
+    Because.FEW_PROMPTS: "there are only {prompts:,} prompts",
+    Because.GRADIENTS: "the model gives gradients",
+    Because.NO_GRADIENTS: "the model gives no gradients",
+    Because.PRIOR_FINITE: "all latents of the model are known ({atoms:,})",
+    Because.PROVES: "too many prompts to try all: it improves one, then proves a bound",
+    Because.ALL_TRIED: "few enough classes of prompts to try all",
+    Because.CLIMBS: "too many to try all: it improves one step by step",
 }
 
 
 DOUBTS = {
-    Doubt.MODEL_IS_NO_SUCH_FILTER: "plain weights say {plain_surrogate:.4f} ± "
+    Doubt.MODEL_IS_NO_SUCH_FILTER: "its latents foretell {plain_surrogate:.4f} ± "
     "{plain_standard_error:.4f}, {standard_errors:.0f} standard errors off: the model is no such "
     "Bayes filter",
     Doubt.MODEL_DEPARTS: "exact Bayes under its prior says {plain_surrogate:.4f}: the model "
     "departs from it",
-    Doubt.SURROGATE_IS_OFF: "{standard_errors:.0f} standard errors off: the estimate or the model "
-    "is to blame, and nothing tells which",
-    Doubt.LOW_ESS: "low: the bank hardly covers this posterior",
-    Doubt.HIGH_PARETO_K: "above 0.7: do not trust the surrogate",
-    Doubt.ALL_ROLLOUTS_ALIKE: "Monte Carlo: all rollouts alike",
-    Doubt.BANK_MISMATCH_ALLOWED: "drawn from {bank}, from what it was before, or after another "
-    "context: used all the same",
-    Doubt.SMALL_ALPHABET_SHARE: "little: the model would rather say something else",
+    Doubt.SURROGATE_IS_OFF: "the bank foretold another value, {standard_errors:.0f} standard "
+    "errors off: the estimate or the model is to blame, and nothing tells which",
+    Doubt.LOW_ESS: "hardly any of the bank's latents count after this prompt: its estimate is poor",
+    Doubt.HIGH_PARETO_K: "a few latents decide the bank's estimate (Pareto k-hat above 0.7): do "
+    "not trust it",
+    Doubt.ALL_ROLLOUTS_ALIKE: "all sampled continuations are alike: the error is not known",
+    Doubt.BANK_MISMATCH_ALLOWED: "the bank was drawn from {bank}, from what it was before, or "
+    "after another context: used all the same",
+    Doubt.SMALL_ALPHABET_SHARE: "the model would rather say something else than these tokens",
 }
 
 
@@ -118,21 +122,32 @@ def choice_text(choice: Choice) -> str:
 def estimator_text(chosen: EstimatorChoice) -> str:
     """What prompts were scored by, and why."""
     if chosen.name == EXACT:
-        return "exact: the prior's latents are known, each with its weight"
+        return "exact: all latents are known, each with its weight"
     if chosen.asked or chosen.trusted is None or chosen.misfit is None:
         return f"{chosen.name}: as asked"
     if chosen.tuned:
-        return f"{chosen.name}: latents are those that predict best when so weighed"
-    weights = f"k-hat {chosen.pareto_k:.2f}, weights trusted in {chosen.trusted:.0%} of probes"
-    fits = "misfit not known" if math.isnan(chosen.misfit) else f"misfit {chosen.misfit:.1f}"
+        return f"{chosen.name}: the latents were chosen to predict best when so weighed"
+    weights = (
+        f"plain weights can be trusted on {chosen.trusted:.0%} of test prompts (median Pareto "
+        f"k-hat {chosen.pareto_k:.2f}, good below 0.7)"
+    )
     if chosen.pareto_k_at_best is not None:
-        weights += f", not at the prompt they like best (k-hat {chosen.pareto_k_at_best:.2f} there)"
+        weights += (
+            f", but not at the prompt they like best (k-hat {chosen.pareto_k_at_best:.2f} there)"
+        )
+    return f"{chosen.name}: {weights}; {_fit_text(chosen)}"
+
+
+def _fit_text(chosen: EstimatorChoice) -> str:
+    """How well a prior that is fitted to the bank agrees with it."""
+    if chosen.misfit is None or math.isnan(chosen.misfit):
+        return "how well a prior fits the bank is not known"
+    fits = f"a prior fitted to the bank is {chosen.misfit:.1f} standard errors off"
     if not chosen.fits:
-        return f"{chosen.name}: {weights}; the fit is not ({fits})"
+        return f"{fits}, too far"
     if chosen.relative_error is None:
-        return f"{chosen.name}: {weights}; {fits}"
-    ratio = f"the fit errs {chosen.relative_error:.2g} times as much"
-    return f"{chosen.name}: {weights}; {fits}; {ratio}"
+        return fits
+    return f"{fits}, and errs {chosen.relative_error:.2g} times as much as plain weights"
 
 
 def verified_text(found: Verification) -> str:
@@ -167,18 +182,59 @@ def _adapted_text(found: Verification) -> str:
     )
 
 
+SCOPES = {
+    Scope.CLASSES: "classes of prompts",
+    Scope.ALLOWED_CLASSES: "classes of allowed prompts",
+    Scope.PROMPTS: "prompts",
+    Scope.ALLOWED_PROMPTS: "allowed prompts",
+}
+"""What a search that left nothing out has tried all of."""
+
+
 def certificate_text(found: Certificate, doubted: bool = False, known: bool = True) -> str:
     """What the prompt is provably best of; nothing where the model is no such filter. Of a prior
     alone where it is not `known` that the model filters it exactly."""
     if doubted:
-        return "none: what is best for this bank is not known to be so for this model"
+        return "what is best for this bank is not known to be best for this model"
+    what = f"the best of all {found.count:,} {SCOPES[found.scope]}"
     if found.estimator == EXACT:
-        whose = "" if known else " for its prior"
-        return f"optimal over all {found.count:,} {found.scope}{whose}, exactly"
-    return (
-        f"optimal over all {found.count:,} {found.scope} for this bank ({found.estimator}), "
-        f"standard error {found.standard_error:.4f}"
-    )
+        return f"{what}, exactly" if known else f"{what} for its prior, exactly"
+    return f"{what}, as far as the bank of latents tells (± {found.standard_error:.4f})"
+
+
+def sure_lines(found: Elicitation) -> list[str]:
+    """How sure it is that no prompt is better, a line each."""
+    answer, judged = found.answer, found.judged
+    known = judged.bound is not None  # of exact models alone
+    lines = []
+    if judged.rank is not None and judged.n_prompts is not None:
+        kind = "prompts" if found.asked.allowed is None else "allowed prompts"
+        better = "none" if judged.rank == 1 else f"{judged.rank - 1:,}"
+        verb = "are" if judged.rank > 2 else "is"
+        lines.append(f"{better} of all {judged.n_prompts:,} {kind} {verb} better")
+    elif answer.proof is not None:
+        lines.append(proof_text(answer.proof, answer.stop_reason, known))
+    elif answer.certificate is not None:
+        doubted = any(one.kind is Doubt.MODEL_IS_NO_SUCH_FILTER for one in judged.warnings)
+        lines.append(certificate_text(answer.certificate, doubted, known))
+    else:
+        lines.append("not all prompts were tried: there may be better ones")
+    if answer.verified is not None and answer.verified.compared > 1:
+        place = answer.verified.place
+        first = ", which was the search's first choice" if place == 1 else ""
+        lines.append(f"best of {answer.verified.compared} asked of the model itself{first}")
+    return lines
+
+
+def cost_text(cost: dict[str, int]) -> str:
+    """Model tokens that a run took, and its bank."""
+    asked = cost["forward_tokens"] + cost["backward_tokens"]
+    own = f"{asked:,} model tokens" if asked else "no model tokens"
+    if cost["drawn_tokens"]:
+        return f"{own}, and {cost['drawn_tokens']:,} for a bank of latents, which can be kept"
+    if cost["bank_tokens"]:
+        return f"{own}; its bank of latents took {cost['bank_tokens']:,}, once for all utilities"
+    return own
 
 
 def proof_text(found: Proof, stopped: StopReason | None, known: bool = True) -> str:

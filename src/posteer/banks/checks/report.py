@@ -29,11 +29,11 @@ from posteer.banks.checks.statistics import bonferroni
 from posteer.banks.checks.tracing import trace
 from posteer.banks.drawn import LatentBank, open_bank
 from posteer.banks.probes import require_laws
-from posteer.core import Progress, require
+from posteer.core import require
 from posteer.core.device import undisturbed
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Int
-from posteer.core.showing import Shown
+from posteer.core.showing import Shown, Watch, watched
 from posteer.families.atoms.classified import classified_by
 from posteer.families.markov.family import MarkovFamily
 from posteer.families.protocol import FinitePrior, Prior
@@ -143,21 +143,29 @@ class FilterReport(Shown):
 
 
 @undisturbed()
+@watched
 def check_filter(
     model: Model | Any,
     bank: LatentBank | Any,
     settings: CheckSettings | None = None,
-    progress: Progress | None = None,
+    progress: Watch = None,
     *,
     device: Any = "auto",
 ) -> FilterReport:
-    """Run every check that applies to this model and its bank, each by name or as an object.
+    """Test whether a model behaves as a Bayes filter over the latents of its bank.
 
     >>> from posteer.banks import sample
     >>> bank = sample("exact:beta-bernoulli", rollouts=64, length=64)
     >>> report = check_filter("exact:beta-bernoulli", bank, CheckSettings(effort=0.1))
     >>> sorted(report.p_values)
     ['exchangeability', 'martingale', 'prior', 'ranks']
+
+    Args:
+        model: a name such as `urn` or `exact:urn`, a folder, `./file.py:name`, or an object.
+        bank: latents drawn from this model by `sample`: the object, or the file it was saved to.
+        settings: how much is asked of the model (`effort`), and the seed.
+        progress: True for a progress bar, or a function of (what, steps done, steps at most).
+        device: where a network runs: auto, cpu or cuda.
     """
     given = settings or CheckSettings()
     model, bank = open_metered(model, device), open_bank(bank)

@@ -7,7 +7,7 @@ from typing import Any
 
 from posteer.results import Comparison, Elicitation, Judgement
 from posteer.views.terminal.compare import show_comparison
-from posteer.views.terminal.panels import show_elicitation, show_judgement
+from posteer.views.terminal.record import show_details, show_elicitation, show_judgement
 
 
 @singledispatch
@@ -19,3 +19,12 @@ def show(record: Any) -> None:
 show.register(Elicitation, show_elicitation)
 show.register(Judgement, show_judgement)
 show.register(Comparison, show_comparison)
+
+
+@singledispatch
+def details(record: Any) -> None:
+    """All the figures of a record; what has no more than its panel is shown so."""
+    show(record)
+
+
+details.register(Elicitation, show_details)

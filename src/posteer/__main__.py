@@ -1,0 +1,5 @@
+"""`python -m posteer` is `posteer`."""
+
+from posteer.cli import main
+
+main()

@@ -5,6 +5,9 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already, and so for its children
     os.environ["OMP_NUM_THREADS"] = "1"
 
+# Torch's path is what kernels are held against; tests of kernels ask for them.
+os.environ.setdefault("POSTEER_KERNELS", "torch")
+
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook

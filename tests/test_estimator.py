@@ -4,7 +4,7 @@ import torch
 from examples import batch, random_kernels, random_prompts
 from oracles import final_context, surrogate, value_of
 
-from posteer.core.randomness import torch_stream
+from posteer.core.counters import key_of
 from posteer.core.weights import ess_fraction
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.tilt import PromptKernel
@@ -122,7 +122,7 @@ def test_single_rollouts_are_unbiased(order):
         batch(kernels, n),
         [utility] * n,
         4,
-        [torch_stream(seed, "rollouts") for seed in range(n)],
+        torch.tensor([key_of(seed, "rollouts") for seed in range(n)]),
     )
     many = PromptKernel(prompts.transitions.expand(n, -1, -1), prompts.initial.expand(n, -1))
     noisy = estimate(TiltedRuns(space, batch(kernels, n), steps, source), many)

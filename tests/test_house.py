@@ -19,7 +19,7 @@ ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli __main__",
     "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
-    "device threads userfiles registry keeping showing weights",
+    "counters device threads userfiles registry keeping showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry tallies finite_state atoms markov context_trees",
@@ -46,7 +46,8 @@ ORDER = {
     "methods.bounds": "odds search unrolled boxes rows method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
     "latents filtered method",
-    "methods.ppt": "estimator updates ascent snap batches states method",
+    "methods.ppt": "estimator updates ascent fused snap batches states method",
+    "methods.ppt.fused": "inputs compiling lanes philox_lanes sums steps cpu ascending",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs records store parquet forecast "

@@ -12,18 +12,19 @@ import numpy as np
 import torch
 
 
-def _entropy(seed: int, purpose: tuple[str | int, ...]) -> int:
+def entropy(seed: int, purpose: tuple[str | int, ...]) -> int:
+    """64 bits of (seed, purpose)."""
     text = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def numpy_stream(seed: int, *purpose: str | int) -> np.random.Generator:
     """A numpy generator for draws torch has no explicit-generator form of (gamma, Dirichlet)."""
-    return np.random.default_rng(_entropy(seed, purpose))
+    return np.random.default_rng(entropy(seed, purpose))
 
 
 def torch_stream(
     seed: int, *purpose: str | int, device: torch.device | str = "cpu"
 ) -> torch.Generator:
     """A torch generator for uniforms drawn on the device where they are used."""
-    return torch.Generator(device=device).manual_seed(_entropy(seed, purpose) >> 1)
+    return torch.Generator(device=device).manual_seed(entropy(seed, purpose) >> 1)

@@ -113,9 +113,9 @@ def ascend(
     factor: Float[Tensor, "B"] | None = None
     finite = prompt  # the last kernel of numbers: where a run that diverges is left
     for iteration in range(1, settings.max_steps + 1):
-        at = runs.estimate(prompt, spread=iteration == 1)
+        at = runs.estimate(prompt, step=iteration, spread=iteration == 1)
         if at.spread is not None:
-            factor = _enlarging(at.spread)
+            factor = enlarging(at.spread)
         seen = at if factor is None else at.times(factor)
         for run, value, fraction in zip(
             active, at.surrogate.tolist(), at.ess_fraction.tolist(), strict=True
@@ -153,7 +153,7 @@ def ascend(
     return [finished[run] for run in range(len(finished))]
 
 
-def _enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
+def enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
     """What utilities of little spread are multiplied by to be ascended; None if there are none."""
     small = (spread > 0) & (spread < SMALL_SPREAD)
     return torch.where(small, 1 / spread, 1.0) if bool(small.any()) else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posteer.banks.drawn import Bank
 from posteer.core import Bool, Float, Int, Progress, phase
-from posteer.core.randomness import torch_stream
+from posteer.core.counters import key_of
 from posteer.core.weights import ess_fraction, pareto_k
 from posteer.families.markov.family import Lifted
 from posteer.families.markov.means import utility_of_kernels
@@ -24,8 +24,9 @@ from posteer.methods.latent_source import (
     n_latents,
     uses_atoms,
 )
-from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_prompts
+from posteer.methods.ppt.ascent import Ascent, AscentSettings, initial_prompts
 from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRollouts, TiltedRuns
+from posteer.methods.ppt.fused.ascending import ascend_fused
 from posteer.methods.ppt.snap import CandidateScore, choose, propose
 from posteer.methods.protocol import Needs, Problem, place_of
 from posteer.methods.scorers.protocol import BankScorer
@@ -138,7 +139,7 @@ def _ascend_batch(
             progress("ascending", done, at_most)
 
     with phase("ascend"):
-        ascents = ascend(tilted, start, settings, report, starts)
+        ascents = ascend_fused(tilted, start, settings, report, starts)
     spent = first.model.queries.since(before)
     solved = []
     for row, ((problem, bank, other), ascent) in enumerate(zip(runs, ascents, strict=True)):
@@ -173,10 +174,9 @@ def _integrand_source(
     space, horizon = runs[0][1].space, runs[0][0].horizon
     if not exact_means:
         goals = [problem.expected for problem, _ in runs]
-        streams = [
-            torch_stream(problem.seed, "ppt-rollouts", device=latents.device) for problem, _ in runs
-        ]
-        return SingleRollouts(space, latents, goals, horizon, streams)
+        keys = [key_of(problem.seed, "ppt-rollouts") for problem, _ in runs]
+        drawn_by = torch.tensor(keys, device=latents.device)
+        return SingleRollouts(space, latents, goals, horizon, drawn_by)
     means = [
         utility_of_kernels(problem.expected, space, own.kernels, horizon) for problem, own in runs
     ]

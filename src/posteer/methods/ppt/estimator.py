@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from posteer.core.counters import uniforms
 from posteer.core.shapes import Float, Int
 from posteer.core.weights import WeightedMean, weighted_mean
 from posteer.families.markov.geometric import LogLatents
@@ -36,9 +37,12 @@ class Integrand:
 
 @runtime_checkable
 class IntegrandSource(Protocol):
-    """Where mu comes from; asked once per step with the law of the last context."""
+    """Where mu comes from; asked once per step with the law of the last context. What is random in
+    it is that of the step, of each run its own if they are not alike."""
 
-    def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand: ...
+    def __call__(
+        self, final_context: Float[Tensor, "B C"], step: Int[Tensor, "B"] | int = 0
+    ) -> Integrand: ...
 
     def select(self, runs: Int[Tensor, "K"]) -> IntegrandSource: ...
 
@@ -49,43 +53,39 @@ class ExactMeans:
 
     means: Float[Tensor, "B C L"]
 
-    def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand:
+    def __call__(
+        self, final_context: Float[Tensor, "B C"], step: Int[Tensor, "B"] | int = 0
+    ) -> Integrand:
         return Integrand(self.means, (final_context[..., None] * self.means).sum(1))
 
     def select(self, runs: Int[Tensor, "K"]) -> ExactMeans:
         return ExactMeans(self.means[runs])
 
 
+@dataclass(frozen=True, eq=False)
 class SingleRollouts:
     """PPT: fresh rollouts at every step, unbiased given the latent but noisy.
 
     Each latent emits one continuation from each context; the prompt's last context is then drawn
-    to pick the one that estimates the marginalised utility.
+    to pick the one that estimates the marginalised utility. Draws are those of `core.counters`
+    under each run's key: the first is the last context's, then come those of each place of the
+    continuation, context by context.
     """
 
-    def __init__(
-        self,
-        space: ContextSpace,
-        latents: Float[Tensor, "B C V L"],
-        utilities: list[Utility],
-        horizon: int,
-        generators: list[torch.Generator],
-    ) -> None:
-        self.space = space
-        self.cumulative = latents.cumsum(2)[:, :, :-1]
-        self.utilities = utilities
-        self.horizon = horizon
-        self.generators = generators
+    space: ContextSpace
+    latents: Float[Tensor, "B C V L"]
+    utilities: list[Utility]
+    horizon: int
+    keys: Int[Tensor, "B 2"]
 
-    def __call__(self, final_context: Float[Tensor, "B C"]) -> Integrand:
-        n_runs, n_contexts, _, n_latents = self.cumulative.shape
-        device = self.cumulative.device
-        uniforms = torch.empty(
-            n_runs, self.horizon * n_contexts + 1, n_latents, dtype=torch.float64, device=device
-        )
-        for run, generator in enumerate(self.generators):
-            torch.rand(*uniforms.shape[1:], out=uniforms[run], generator=generator)
-        tokens = self._roll_out(uniforms[:, 1:].unflatten(1, (self.horizon, n_contexts)))
+    def __call__(
+        self, final_context: Float[Tensor, "B C"], step: Int[Tensor, "B"] | int = 0
+    ) -> Integrand:
+        n_runs, n_contexts, _, n_latents = self.latents.shape
+        device = self.latents.device
+        steps = torch.as_tensor(step, device=device).expand(n_runs)
+        drawn = uniforms(self.keys, steps, self.horizon * n_contexts + 1, n_latents)
+        tokens = self._roll_out(drawn[:, 1:].unflatten(1, (self.horizon, n_contexts)))
         starts = torch.arange(n_contexts, device=device)[:, None].expand(-1, n_latents)
         of_contexts = torch.empty(tokens.shape[:-1], dtype=torch.float64, device=device)
         for utility in dict.fromkeys(self.utilities):
@@ -93,7 +93,7 @@ class SingleRollouts:
             contexts = starts % self.space.vocab_size**utility.order
             of_contexts[runs] = utility(tokens[runs], contexts.expand(len(runs), -1, -1))
         edges = final_context.cumsum(-1)[:, :-1, None]
-        last = (uniforms[:, :1] >= edges).sum(1, keepdim=True)
+        last = (drawn[:, :1] >= edges).sum(1, keepdim=True)
         return Integrand(of_contexts, of_contexts.gather(1, last).squeeze(1))
 
     def _roll_out(self, uniforms: Float[Tensor, "B N C L"]) -> Int[Tensor, "B C L N"]:
@@ -101,22 +101,19 @@ class SingleRollouts:
         shape = (uniforms.shape[0], *uniforms.shape[2:])
         contexts = torch.arange(self.space.n_contexts, device=uniforms.device)
         contexts = contexts[:, None].expand(shape)
+        cumulative = self.latents.cumsum(2)[:, :, :-1]
         tokens = []
         for uniform in uniforms.unbind(1):
             token = torch.zeros_like(contexts)
-            for edge in self.cumulative.unbind(2):
+            for edge in cumulative.unbind(2):
                 token = token + (uniform >= edge.gather(1, contexts))
             tokens.append(token)
             contexts = next_context[contexts, token]
         return torch.stack(tokens, -1)
 
     def select(self, runs: Int[Tensor, "K"]) -> SingleRollouts:
-        chosen = SingleRollouts.__new__(SingleRollouts)
-        chosen.space, chosen.horizon = self.space, self.horizon
-        chosen.cumulative = self.cumulative[runs]
-        chosen.utilities = [self.utilities[run] for run in runs.tolist()]
-        chosen.generators = [self.generators[run] for run in runs.tolist()]
-        return chosen
+        utilities = [self.utilities[run] for run in runs.tolist()]
+        return replace(self, latents=self.latents[runs], utilities=utilities, keys=self.keys[runs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +153,9 @@ class Runs(Protocol):
 
     def select(self, runs: Int[Tensor, "K"]) -> Runs: ...
 
-    def estimate(self, prompt: PromptKernel, *, spread: bool = False) -> Estimate: ...
+    def estimate(
+        self, prompt: PromptKernel, *, step: int = 0, spread: bool = False
+    ) -> Estimate: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,12 +198,12 @@ class TiltedRuns:
     def device(self) -> torch.device:
         return self.latents.device
 
-    def estimate(self, prompt: PromptKernel, *, spread: bool = False) -> Estimate:
+    def estimate(self, prompt: PromptKernel, *, step: int = 0, spread: bool = False) -> Estimate:
         """J_tilt and its gradient."""
-        return estimate(self, prompt, spread=spread)
+        return estimate(self, prompt, step=step, spread=spread)
 
-    def integrand(self, prompt: PromptKernel) -> Integrand:
-        return self.source(prompt.final_context(self.space, self.n_transitions))
+    def integrand(self, prompt: PromptKernel, step: Int[Tensor, "B"] | int = 0) -> Integrand:
+        return self.source(prompt.final_context(self.space, self.n_transitions), step)
 
     def log_tilt(self, prompt: PromptKernel) -> Float[Tensor, "B L"]:
         """log W of each latent."""
@@ -213,7 +212,9 @@ class TiltedRuns:
         return log_tilt(self.space, prompt, self.latents, self.n_transitions, self.first_likelihood)
 
 
-def estimate(runs: TiltedRuns, prompt: PromptKernel, *, spread: bool = False) -> Estimate:
+def estimate(
+    runs: TiltedRuns, prompt: PromptKernel, *, step: int = 0, spread: bool = False
+) -> Estimate:
     """J_tilt and its gradient in A (both terms) and in rho; the `spread` too where asked.
 
     The covariance needs no centred score: the centred utilities already sum to zero under the
@@ -221,7 +222,7 @@ def estimate(runs: TiltedRuns, prompt: PromptKernel, *, spread: bool = False) ->
     the geometric one's are not.
     """
     space, steps = runs.space, runs.n_transitions
-    integrand = runs.integrand(prompt)
+    integrand = runs.integrand(prompt, step)
     through_start: Tensor | float = 0.0
     if runs.logs is None:
         first = runs.first_likelihood

@@ -78,7 +78,7 @@ class StateRuns:
     def select(self, runs: Int[Tensor, "K"]) -> StateRuns:
         return StateRuns(self.tilted.select(runs), self.values[runs], self.log_weights[runs])
 
-    def estimate(self, prompt: PromptKernel, *, spread: bool = False) -> Estimate:
+    def estimate(self, prompt: PromptKernel, *, step: int = 0, spread: bool = False) -> Estimate:
         """The surrogate and its whole gradient, in A and in rho."""
         tilt = self.tilted.under(prompt.transitions, prompt.initial)
         log_w = self.log_weights + tilt.log_tilt

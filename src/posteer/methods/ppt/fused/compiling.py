@@ -1,0 +1,64 @@
+"""How the kernels of this package are compiled: by numba, where it is installed.
+
+Compiled code is kept on disk in the user's cache, so that a machine compiles a kernel once. With
+`POSTEER_KERNELS=python` kernels run as they are written, for tests.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Function = Callable[..., Any]
+
+SWITCH = "POSTEER_KERNELS"
+"""In the environment: `torch` keeps kernels out, `python` has them interpreted."""
+
+
+def asked_for() -> str:
+    """What the switch says."""
+    return os.environ.get(SWITCH, "")
+
+
+def can_compile() -> bool:
+    """Whether kernels of this package can run here, compiled or as they are written."""
+    return asked_for() == "python" or importlib.util.find_spec("numba") is not None
+
+
+def kept_in() -> Path:
+    """The folder of compiled code, beside what other programs keep for the user."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "posteer" / "compiled"
+
+
+def compiled(function: Function) -> Any:
+    """A function for kernels to call, compiled with the first that does.
+
+    Sums are not reordered; a product and a sum may become one operation.
+    """
+    return _compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def entry(function: Function) -> Any:
+    """A kernel, compiled at its first call if the cache does not hold it. NUMBA_CACHE_DIR, where it
+    is set, is the cache."""
+    return _compiled(function, cache=True)
+
+
+def _compiled(function: Function, **options: bool) -> Any:
+    if asked_for() == "python":
+        return function
+    import numba
+
+    before = numba.config.CACHE_DIR
+    if not before:
+        numba.config.CACHE_DIR = str(kept_in())  # read when a function is decorated, not later
+    try:
+        return numba.njit(nogil=True, error_model="numpy", fastmath={"contract"}, **options)(
+            function
+        )
+    finally:
+        numba.config.CACHE_DIR = before

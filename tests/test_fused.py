@@ -1,0 +1,131 @@
+"""Kernels against the torch path: the same ascents to rounding, step by step.
+
+Quick tests run the CPU's kernels as they are written, in Python; a slow one compiles them.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
+
+PROGRAM = """
+import sys
+import warnings
+from dataclasses import replace
+
+import torch
+from examples import batch, random_kernels
+
+from posteer.core.counters import key_of
+from posteer.families.markov.means import utility_of_kernels
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.ascent import AscentSettings, ascend, initial_prompts
+from posteer.methods.ppt.estimator import ExactMeans, SingleRollouts, TiltedRuns
+from posteer.methods.ppt.fused.ascending import ascend_fused, kernels_for
+from posteer.tokens.contexts import ContextSpace
+
+device = sys.argv[1]
+assert kernels_for(torch.device(device)) or device == "interpreted"
+
+
+def compare(vocab, order, steps, tilt="linear", rolls=False, latents=70, taken=3, runs=2,
+            first=None, text="dyck", mask=None, tolerance=1e-9, settings=None):
+    space = ContextSpace(vocab, order)
+    kernels = [random_kernels(space, latents, seed, 0.5) for seed in range(runs)]
+    tables = torch.stack([batch(own, 1)[0] for own in kernels])
+    utility = open_utility(text, space)
+    means = torch.stack([utility_of_kernels(utility, space, own, 3).T for own in kernels])
+    source = ExactMeans(means.contiguous())
+    if rolls:
+        keys = torch.tensor([key_of(seed, "rollouts") for seed in range(runs)])
+        source = SingleRollouts(space, tables, [utility] * runs, 3, keys)
+    given = torch.rand(runs, space.n_contexts, latents, dtype=torch.float64) if first else None
+    posed = TiltedRuns(space, tables, steps, source, tilt, given)
+    start = initial_prompts(space, list(range(runs)), mask)
+    settings = settings or AscentSettings(max_steps=taken)
+    expected = ascend(posed, start, settings, None, mask)
+    found = ascend_fused(posed, start, settings, None, mask)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.steps, one.stop_reason) == (other.steps, other.stop_reason)
+        for name in ("surrogate_history", "ess_history", "surrogate", "standard_error", "log_tilt"):
+            ours, theirs = (torch.as_tensor(getattr(run, name)) for run in (one, other))
+            assert torch.allclose(ours, theirs, rtol=tolerance, atol=1e-12), (vocab, order, name)
+        for name in ("transitions", "initial"):
+            ours, theirs = (getattr(run.prompt, name) for run in (one, other))
+            assert torch.allclose(ours, theirs, rtol=tolerance, atol=1e-12), (vocab, order, name)
+        assert len(one.seconds_history) == one.steps
+"""
+
+CASES = """
+for tilt in ("linear", "geometric"):
+    compare(2, 1, 49, tilt)
+    compare(2, 0, 50, tilt, text="frequency(0.9)")
+    compare(3, 1, 7, tilt, rolls=True)
+    compare(2, 2, 6, tilt, rolls=True, first=True)
+compare(2, 3, 9)  # contexts enough that a sweep is cheaper than powers
+compare(4, 1, 5, latents=64)
+compare(2, 1, 2000, tolerance=1e-8)  # rescaled on the way
+compare(2, 3, 40, latents=5, runs=1, first=True)
+mask = torch.tensor([[True, False], [True, True]])
+compare(2, 1, 5, mask=mask)
+compare(2, 1, 5, text="frequency(0.9)", settings=AscentSettings(patience=2, tolerance=10.0))
+print("equal")
+"""
+
+EXTREMES = """
+# Rows of a latent that never meet, and drift apart beyond what doubles hold: torch takes the run.
+space = ContextSpace(2, 1)
+apart = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]).double()
+posed = TiltedRuns(space, batch(apart, 1), 3000, ExactMeans(torch.ones(1, 2, 1).double()))
+start = initial_prompts(space, [0])
+settings = AscentSettings(max_steps=2)
+expected, found = ascend(posed, start, settings), ascend_fused(posed, start, settings)
+assert torch.equal(found[0].prompt.transitions, expected[0].prompt.transitions)
+broken = torch.ones(1, 2, 1).double()
+broken[0, 0, 0] = torch.nan
+(run,) = ascend_fused(replace(posed, source=ExactMeans(broken), n_transitions=5), start, settings)
+assert (run.stop_reason, run.steps) == ("diverged", 1)
+print("equal")
+"""
+
+
+def run(cases, device="cpu", **environment):
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM + cases, device],
+        capture_output=True,
+        text=True,
+        env={"PATH": "", "PYTHONPATH": f"{SOURCE}:{TESTS}", **environment},
+    )
+    assert ran.stdout == "equal\n", ran.stderr
+
+
+def test_kernels_as_written_ascend_as_torch_does():
+    run(CASES + EXTREMES.replace('print("equal")', ""), POSTEER_KERNELS="python")
+
+
+@pytest.mark.slow
+def test_compiled_kernels_do_too_on_any_number_of_threads(tmp_path):
+    pytest.importorskip("numba")
+    threads = """
+runs = []
+for n_threads in (1, 3):
+    torch.set_num_threads(n_threads)
+    found = ascend_fused(*POSED)
+    runs.append([one.surrogate_history for one in found])
+assert runs[0] == runs[1]
+print("equal")
+"""
+    posed = """
+space = ContextSpace(2, 1)
+tables = torch.stack([batch(random_kernels(space, 500, seed, 0.5), 1)[0] for seed in range(4)])
+means = torch.rand(4, 2, 500, dtype=torch.float64)
+POSED = (TiltedRuns(space, tables, 49, ExactMeans(means)), initial_prompts(space, [0, 1, 2, 3]),
+         AscentSettings(max_steps=30))
+"""
+    cases = (CASES + EXTREMES).replace('print("equal")', "") + posed + threads
+    run(cases, NUMBA_CACHE_DIR=str(tmp_path), HOME=str(tmp_path))
+    assert any(tmp_path.rglob("*.nbi")), "compiled code is kept"

@@ -1,23 +1,29 @@
 """Does J lie within two standard errors of what a search over classes reports?
 
     python studies/coverage.py [--seeds 30] [--workers 2] [--latents 1000 5000] [--lengths 6 20 50]
+        [--keep found.jsonl]
 
 Priors that no mixture of Dirichlets holds, and one that it does. Each search draws a bank of the
 prior, chooses an estimator and a prompt by itself (`classes-analytic`), and says what it expects
 there, on that bank and on one held out; truth is by quadrature. A cell is the share of searches, in
 per cent, whose truth is within two of their standard errors: of the surrogate, of the held-out one,
-and the estimators that were chosen. Utilities of one seed share a bank, so 30 seeds are not 90
-searches: a cell of 95 % is known to some four points. The last lines are means over the priors that
-are awkward.
+and the estimators that were chosen. Utilities of one seed share a bank, so 30 seeds are not 120
+searches: a share's standard error is that of a mean over banks, and a share that is outside 92 to
+98 by more than two of these is in bold. The last lines are means over the priors that are awkward.
+With `--keep` what is found is written down as it comes, and what is written there is not searched
+again: a run goes on where it was, and one of no more seeds than are there prints the table.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 from awkward import Awkward, DrawnMixture, awkward_priors, dirichlet_rows
@@ -33,6 +39,7 @@ UTILITIES = ("frequency(0.3)", "frequency(0.5)", "frequency(1.0)", "dyck")
 HORIZON = 4
 ROUNDING = 1e-9
 """Of an error that is exactly zero, as at a few atoms far apart."""
+WANTED = (0.92, 0.98)
 
 
 @dataclass(frozen=True)
@@ -108,12 +115,37 @@ def coverage(found: Iterable[Found]) -> tuple[float, float]:
     return float(covered[0]), float(covered[1])
 
 
+def spread(found: Iterable[Found]) -> tuple[float, float]:
+    """Standard errors of these shares: what is found on one bank counts as one."""
+    banks = grouped(found, lambda one: (one.case.prior, one.case.n_latents, one.case.seed))
+    shares = torch.tensor([coverage(rows) for rows in banks.values()], dtype=torch.float64)
+    if len(shares) < 2:
+        return math.inf, math.inf
+    own, other = (shares.std(0) / len(shares) ** 0.5).tolist()
+    return own, other
+
+
+def outside(share: float, error: float, n: int) -> bool:
+    """Whether a share is outside what is wanted by more than two of its standard errors; one of
+    `n` that are all alike has that of the nearest that is wanted."""
+    nearest = min(max(share, WANTED[0]), WANTED[1])
+    return abs(share - nearest) > 2 * max(error, (nearest * (1 - nearest) / n) ** 0.5)
+
+
+def shown(found: list[Found], digits: int = 0) -> str:
+    """`95 / **80**`: coverage of both, in bold where it is outside what is wanted beyond chance."""
+    figures = []
+    for share, error in zip(coverage(found), spread(found), strict=True):
+        figure = f"{100 * share:.{digits}f}"
+        figures.append(f"**{figure}**" if outside(share, error, len(found)) else figure)
+    return " / ".join(figures)
+
+
 def cell(found: list[Found]) -> str:
-    """`95/93 conjugate 40 importance 50`: coverage of both, and what was chosen."""
-    own, other = coverage(found)
+    """`95 / 93 (conjugate 40, importance 50)`: coverage of both, and what was chosen."""
     chosen = Counter(one.estimator for one in found)
     names = ", ".join(f"{name} {n}" for name, n in sorted(chosen.items()))
-    return f"{100 * own:.0f} / {100 * other:.0f} ({names})"
+    return f"{shown(found)} ({names})"
 
 
 def table(found: list[Found], lengths: list[int]) -> list[str]:
@@ -128,10 +160,32 @@ def table(found: list[Found], lengths: list[int]) -> list[str]:
     awkward = [one for one in found if one.case.prior != dirichlet_rows().name]
     for n, rows in grouped(awkward, lambda one: one.case.n_latents).items():
         by_length = grouped(rows, lambda one: one.case.length)
-        shares = (coverage(by_length[m]) for m in lengths)
-        cells = " | ".join(f"{100 * own:.1f} / {100 * other:.1f}" for own, other in shares)
+        cells = " | ".join(shown(by_length[m], 1) for m in lengths)
         lines.append(f"| awkward ones together | {n} | {cells} |")
     return lines
+
+
+def read_found(path: Path) -> dict[Case, list[Found]]:
+    """What an earlier run kept, by its case."""
+    if not path.is_file():
+        return {}
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    found = [Found(**{**one, "case": Case(**one["case"])}) for one in kept]
+    return grouped(found, lambda one: one.case)
+
+
+def search_all(cases: Sequence[Case], workers: int, keep: Path | None) -> dict[Case, list[Found]]:
+    """All cases, those that are kept already read."""
+    known = read_found(keep) if keep else {}
+    left = [case for case in cases if case not in known]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with get_context("spawn").Pool(min(workers, max(1, len(left)))) as pool:
+        for rows in pool.imap_unordered(search, left):
+            known[rows[0].case] = rows
+            if keep:
+                with keep.open("a") as file:
+                    file.writelines(json.dumps(asdict(one)) + "\n" for one in rows)
+    return known
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -141,18 +195,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--latents", type=positive, nargs="+", default=[1000, 5000])
     parser.add_argument("--lengths", type=positive, nargs="+", default=[6, 20, 50])
     parser.add_argument("--priors", choices=list(laws()), nargs="+", default=list(laws()))
+    parser.add_argument("--keep", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
     cases = [
         Case(prior, n, length, seed)
+        for seed in range(given.seeds)  # first, so that what is cut short has some of each
         for prior in given.priors
         for n in given.latents
         for length in given.lengths
-        for seed in range(given.seeds)
     ]
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with get_context("spawn").Pool(given.workers) as pool:
-        solved = pool.map(search, cases, chunksize=1)
-    print("\n".join(table([one for rows in solved for one in rows], given.lengths)))
+    known = search_all(cases, given.workers, given.keep)
+    print("\n".join(table([one for case in cases for one in known[case]], given.lengths)))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ LAYERS = [
     "sweeps",
     "paper",
     "views",
+    "explorer",
     "cli",
 ]
 HEIGHT = {room: height for height, room in enumerate(LAYERS)}

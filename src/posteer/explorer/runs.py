@@ -20,6 +20,8 @@ from posteer.explorer.asked import Asked
 from posteer.explorer.frames import Frames, Message
 from posteer.explorer.menu import Menu
 from posteer.methods.watching import Seen, watching
+from posteer.models import Model
+from posteer.models.protocol import Can
 from posteer.paper.published import HORIZON, published, target_of_utility
 from posteer.sweeps.configuration import Grid, SweepConfig
 from posteer.sweeps.provenance import Session
@@ -28,8 +30,13 @@ from posteer.sweeps.runner import Report, solve_one
 from posteer.sweeps.runs import Batch, RunConfig, name_of, one_run
 from posteer.sweeps.store import RunStore
 
-BESIDE = ("gcg", "ppt-rb")
-"""What a run is compared with: the usual search on the model itself, and the paper's method."""
+
+def beside(model: Model) -> tuple[str, str]:
+    """What a run is compared with: the usual search on the model itself, and the paper's method, on
+    latents of the prior where that is known."""
+    return "gcg", "ppt-rb-analytic" if Can.EXACT in model.can else "ppt-rb"
+
+
 AT_ONCE = 2
 MOST_REMEMBERED = 100
 """Runs whose steps the server still knows; all that finished are in the store."""
@@ -40,7 +47,7 @@ class BusyError(InputError):
     """As many runs are at work as may be."""
 
 
-class Stopped(KeyboardInterrupt):
+class StoppedError(KeyboardInterrupt):
     """Somebody asked a run to stop. Searches and draws take it as Ctrl-C, and tidy up."""
 
 
@@ -69,7 +76,7 @@ class Run:
     def require_wanted(self) -> None:
         """End the work if somebody asked for that."""
         if self._stopping.is_set():
-            raise Stopped("stopped")
+            raise StoppedError("stopped")
 
     def end(self, state: str, **more: Any) -> None:
         """The last message."""
@@ -171,7 +178,7 @@ class Runs:
                 record = self._solved(run, run.asked.method, progress)
             frames.finish_ascent()
             run.send({"type": "result", **told(record), "published": _published(run.asked)})
-            for method in BESIDE if run.asked.beside else ():
+            for method in beside(run.asked.cell.model.model) if run.asked.beside else ():
                 if method != run.asked.method:
                     other = self._solved(run, method, progress)
                     run.send({"type": "beside", "method": method, **told(other)})

@@ -4,8 +4,8 @@
         elicit("urn", "dyck", length=6)
 
 `see` is called with a `Weighed`, an `Ascending` or `Candidates` at a time, in the thread that
-searches; what it raises ends the search. Requests are watched one by one: a batch of several shows
-nothing. Where nobody watches nothing is made for it.
+searches; what it raises ends the search. Requests are watched one by one: `elicit_many` and others
+that solve several at once show nothing. Where nobody watches nothing is made for it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ _watching: ContextVar[Watcher | None] = ContextVar("watching", default=None)
 
 
 @contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    """Show it all that is searched inside, in this thread."""
+def watching(watcher: Watcher | None) -> Iterator[None]:
+    """Show it all that is searched inside, in this thread; None shows it to nobody."""
     token = _watching.set(watcher)
     try:
         yield
@@ -79,6 +79,6 @@ def watching(watcher: Watcher) -> Iterator[None]:
         _watching.reset(token)
 
 
-def watcher_of(runs: int = 1) -> Watcher | None:
-    """Who watches a search of so many runs, if anybody does."""
-    return _watching.get() if runs == 1 else None
+def watcher_now() -> Watcher | None:
+    """Who watches, if anybody does."""
+    return _watching.get()

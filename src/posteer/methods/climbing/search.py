@@ -31,7 +31,7 @@ from posteer.methods.climbing.climb import climb
 from posteer.methods.climbing.moves import ClassMoves, simple_cycles
 from posteer.methods.climbing.token_moves import TokenMoves
 from posteer.methods.scorers.protocol import HardScorer, HardScores
-from posteer.methods.watching import Candidates, watcher_of
+from posteer.methods.watching import Candidates, watcher_now
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 
@@ -139,7 +139,7 @@ def _complete(
     """The answer of a search that left nothing out."""
     if not best:
         raise InputError(_nothing(problem))
-    kept, watcher = scores.select(torch.tensor(best)), watcher_of()
+    kept, watcher = scores.select(torch.tensor(best)), watcher_now()
     if watcher is not None:
         watcher(Candidates(torch.stack(prompts), kept.value, n_tried))
     seconds = time.perf_counter() - started
@@ -213,7 +213,7 @@ def _climb(
         violations = of_classes
     elif allowed is not None:
         violations = allowed.violations
-    watcher = watcher_of()
+    watcher = watcher_now()
 
     def leading(rows: Tensor, values: Tensor, tried: int) -> None:
         if watcher is not None:

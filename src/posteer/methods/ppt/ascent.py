@@ -22,7 +22,7 @@ from posteer.families.markov.tilt import PromptKernel
 from posteer.methods.answers import StopReason
 from posteer.methods.ppt.estimator import Estimate, Runs
 from posteer.methods.ppt.updates import update_rule
-from posteer.methods.watching import Ascending, watcher_of
+from posteer.methods.watching import Ascending, watcher_now
 from posteer.tokens.contexts import ContextSpace
 
 MOST_KEPT = 64
@@ -104,7 +104,7 @@ def ascend(
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
     update = update_rule(runs.space, settings.learning_rate, settings.floor, first_contexts)
-    watch, watcher = _StopWatch(settings, len(runs), runs.device), watcher_of(len(runs))
+    watch, watcher = _StopWatch(settings, len(runs), runs.device), watcher_now()
     finished: dict[int, Ascent] = {}
     active = list(range(len(runs)))
     started = time.perf_counter()

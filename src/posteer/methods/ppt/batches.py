@@ -29,7 +29,7 @@ from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRol
 from posteer.methods.ppt.snap import CandidateScore, propose, score_candidates
 from posteer.methods.protocol import Needs, Problem, place_of
 from posteer.methods.scorers.protocol import BankScorer
-from posteer.methods.watching import Candidates, Weighed, watcher_of
+from posteer.methods.watching import Candidates, Weighed, watcher_now
 from posteer.models.meter import QueryCount
 
 STARTS_OF_A_SEARCH = 4
@@ -72,7 +72,7 @@ class Optimised:
                 return self._best_allowed(near.tokens[:, head:])
             near = near.select(fine)
         values = score_candidates(lifted, kernel, near, self.means, score)
-        best, watcher = int(values.argmax()), watcher_of()
+        best, watcher = int(values.argmax()), watcher_now()
         if watcher is not None:
             watcher(Candidates.best(near.tokens[:, head:], values, snapped=True))
         return near.tokens[best, head:], float(values[best])
@@ -141,7 +141,7 @@ def _ascend_batch(
         if progress is not None:
             progress("ascending", done, at_most)
 
-    watcher = watcher_of(len(runs))
+    watcher = watcher_now()
     if watcher is not None:
         watcher(Weighed(lifted[0].kernels))
     with phase("ascend"):

@@ -123,12 +123,12 @@ export function legendOf(entries, width) {
 }
 
 // Figures below each other on one axis, each with its name: [{ label, shape, value, error, own }].
-export function dotRows(rows, { width, xLabel, label }) {
+export function dotRows(rows, { width, xLabel, label, from = null, to = null, names = 230 }) {
   const ends = rows.flatMap(({ value, error }) => [value - 2 * (error || 0), value + 2 * (error || 0)]);
-  const narrow = width < 520;
-  const left = narrow ? 16 : 230;
+  const narrow = width < names + 290;
+  const left = narrow ? 16 : names;
   const step = narrow ? 40 : 28;
-  const x = axis(ends, { pad: 0.1 });
+  const x = axis(ends, { from, to, pad: 0.1 });
   const plot = frame({ width, height: rows.length * step + 62, x, y: { ticks: [], share: () => 0 }, xLabel, label, left });
   rows.forEach((row, at) => {
     const y = plot.top + (at + 0.5) * step + (narrow ? 8 : 0);

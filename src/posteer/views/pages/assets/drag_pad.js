@@ -16,7 +16,7 @@ export function slider(label, value, onchange, { least = 0, most = 1, step = 0.0
 }
 
 // A square whose point says P(1 after 0) across and P(1 after 1) upwards.
-export function pad(rows, onchange, { label, size = 230 } = {}) {
+export function pad(rows, onchange, { label, size = 260 } = {}) {
   const unit = () => axis([], { from: 0, to: 1 });
   const plot = frame({ width: size, height: size, x: unit(), y: unit(), xLabel: "P(1 | 0)", yLabel: "P(1 | 1)", label });
   let point = null;

@@ -48,6 +48,15 @@ class App {
     return this.page.main.clientWidth - 8;
   }
 
+  // Widths of the two columns that pictures stand in.
+  left() {
+    return Math.min(this.width(), 440);
+  }
+
+  right() {
+    return this.width() < 900 ? this.width() : this.width() - 480;
+  }
+
   async learn(id) {
     if (!this.known.has(id)) {
       const facts = await ask(`/api/model?id=${encodeURIComponent(id)}`);

@@ -70,7 +70,7 @@ function drawTriangle(panel, weights, width) {
 }
 
 function drawPoints(root, weights, place) {
-  const most = Math.max(...weights);
+  const most = Math.max(...weights, 12 / weights.length); // latents that weigh alike are small
   const heavy = [];
   weights.forEach((w, l) => {
     const [x, y] = place(l);

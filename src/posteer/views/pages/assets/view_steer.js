@@ -92,23 +92,23 @@ export function steerView(app) {
   function weigh() {
     if (!latents || !latents.kernels) return;
     const { weights } = posterior(latents, tokens);
-    const drawn = clouds(latents, weights, Math.min(app.width(), 420));
+    const drawn = clouds(latents, weights, app.left());
     cloud.forEach((figure, i) => figure.show(drawn[i] ? drawn[i].chart : null, () => latentsTable(latents, weights)));
   }
 
   function draw(answer) {
     const names = facts.names;
-    const width = Math.min(app.width(), 560);
+    const width = Math.min(app.right(), 720);
     const place = answer.rank === null ? "" : `, rank ${count(answer.rank)} of ${count(answer.prompts)} prompts`;
     told.textContent = `J is ${fixed(answer.J, 4)}${place}.`;
     const name = (v) => names[v] ?? String(v);
     const rows = answer.tree[0].map((p, v) => ({ label: name(v), shape: "circle", value: p }));
-    next.show(dotRows([...rows], { width: Math.min(width, 420), xLabel: "probability", label: `next token: ${rows.map((r) => `${r.label} ${fixed(r.value, 3)}`).join(", ")}` }), () => ({ columns: [{ label: "token", value: (r) => r.label, head: true }, { label: "probability", value: (r) => r.value, text: (r) => fixed(r.value, 5), number: true }], rows }));
+    next.show(dotRows([...rows], { width, xLabel: "probability", from: 0, to: 1, names: 60, label: `next token: ${rows.map((r) => `${r.label} ${fixed(r.value, 3)}`).join(", ")}` }), () => ({ columns: [{ label: "token", value: (r) => r.label, head: true }, { label: "probability", value: (r) => r.value, text: (r) => fixed(r.value, 5), number: true }], rows }));
     const shape = { vocab: facts.vocab, names };
     tree.show(treePicture(answer.tree, answer.utilities, { ...shape, width, label: "continuations by their probability" }), () => treeTable(answer.tree, answer.utilities, shape), "Boxes are as high as continuations are likely; those of the last column are bright where they are useful. J is the mean of their utility.");
     if (answer.atoms) {
       const weights = answer.atoms.map((w, i) => ({ label: facts.atoms[i], shape: "circle", value: w }));
-      atoms.show(dotRows(weights, { width: Math.min(width, 520), xLabel: "probability", label: "posterior over all latents" }), () => ({ columns: [{ label: "latent", value: (r) => r.label, head: true }, { label: "probability", value: (r) => r.value, text: (r) => fixed(r.value, 5), number: true }], rows: weights }));
+      atoms.show(dotRows(weights, { width: app.left(), xLabel: "probability", from: 0, to: 1, names: 90, label: "posterior over all latents" }), () => ({ columns: [{ label: "latent", value: (r) => r.label, head: true }, { label: "probability", value: (r) => r.value, text: (r) => fixed(r.value, 5), number: true }], rows: weights }));
     }
     drawGame(game, contest, answer, app, strip);
   }
@@ -134,8 +134,8 @@ export function steerView(app) {
     el("p", { class: "note" }, "Press a token to change it. The model reads the prompt as evidence of which process it is in, and continues accordingly."),
     strip.node,
     el("div", { class: "acts" }, el("button", { type: "button", onclick: random, id: "random" }, "Random prompt")),
-    wrong, told, game,
-    el("div", { class: "pair" }, [...cloud, atoms, next, tree].map((one) => one.node)),
+    wrong, told,
+    el("div", { class: "stage" }, el("div", {}, [...cloud, atoms].map((one) => one.node)), el("div", {}, game, [next, tree].map((one) => one.node))),
   );
   return { node, update: () => last && draw(last) };
 }
@@ -169,7 +169,7 @@ function rivalsOf(app) {
 
 // Every prompt of this length as a tick on one line, yours as a mark.
 function fieldPicture(field, answer, app) {
-  const width = Math.min(app.width(), 820);
+  const width = Math.min(app.right(), 720);
   const x = axis(field.values.filter((v) => v !== null), { pad: 0.03 });
   const plot = frame({ width, height: 92, x, y: { ticks: [], share: () => 0.5 }, xLabel: `J of all ${count(field.prompts)} prompts; yours is the diamond`, label: `yours has rank ${answer.rank} of ${field.prompts}`, left: 16 });
   const [top, foot] = [plot.top + 6, plot.top + plot.height - 6];

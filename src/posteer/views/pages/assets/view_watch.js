@@ -12,7 +12,7 @@ import { send } from "./explorer_api.js";
 import { cellOf } from "./explorer_setup.js";
 
 const STATES = { running: "at work", done: "done", failed: "failed", stopped: "stopped", lost: "the server is gone" };
-const NAMES = { gcg: "GCG, on the model itself", "ppt-rb": "PPT-RB, the paper's method" };
+const NAMES = { gcg: "GCG, on the model itself", "ppt-rb": "PPT-RB, the paper's method", "ppt-rb-analytic": "PPT-RB (A), the paper's" };
 
 export function hueOf(run) {
   return SERIES[run.order % SERIES.length];
@@ -91,8 +91,8 @@ export function watchView(app) {
     "div", {},
     el("h1", { tabindex: -1 }, "Search and watch"),
     el("div", { class: "acts" }, start, halt, el("label", { class: "tick" }, beside, "then GCG and PPT-RB, to compare")),
-    wrong, told, list, found, scrubbing,
-    el("div", { class: "pair" }, pictures.nodes),
+    wrong, told, list,
+    el("div", { class: "stage" }, el("div", {}, scrubbing, pictures.cloud), el("div", {}, found, el("div", { class: "pair" }, pictures.rest))),
   );
   update();
   return { node, update };
@@ -122,10 +122,11 @@ function picturesOf() {
   const search = liveFigure("search", "Best estimate of the search");
   const candidates = liveFigure("candidates", "Candidates");
   return {
-    nodes: [...cloud, kernel, surrogate, ess, search, candidates].map((one) => one.node),
+    cloud: cloud.map((one) => one.node),
+    rest: [surrogate, ess, search, kernel, candidates].map((one) => one.node),
     draw(app, run, place) {
-      const width = Math.min(app.width(), 560);
-      drawCloud(cloud, app, run, place, width);
+      const width = Math.min(app.right(), 340);
+      drawCloud(cloud, app, run, place, app.left());
       drawKernel(kernel, run, place);
       const ascents = app.runs.filter((one) => (one.shown || one === run) && one.frames.length);
       drawCurves(surrogate, ascents, (one) => one.frames.map((f) => [f.step, f.surrogate]), "step", "surrogate", width);
@@ -195,8 +196,8 @@ function drawCandidates(figure, run, app) {
     return;
   }
   const most = Math.min(told.prompts.length, 10);
-  const rows = told.prompts.slice(0, most).map((prompt, i) => el("li", {}, el("span", { class: "figure" }, significant(told.values[i], 4)), tokenStrip(prompt, isDyck(run, app))));
-  const chart = el("ol", { class: "candidates" }, rows);
+  const strips = told.prompts.slice(0, most).map((prompt, i) => el("li", {}, el("span", { class: "figure" }, significant(told.values[i], 4)), tokenStrip(prompt, isDyck(run, app))));
+  const chart = el("ol", { class: "candidates" }, strips);
   const table = () => ({ columns: [{ label: "prompt", value: (r) => r[0].join(" "), head: true }, { label: "estimate", value: (r) => r[1], text: (r) => significant(r[1], 5), number: true }], rows: told.prompts.map((prompt, i) => [prompt, told.values[i]]) });
   figure.show(chart, table, told.snapped ? `${count(told.tried)} hard prompts near the kernel; the best by the latents' estimate is the answer.` : `The best of ${count(told.tried)} that were tried, by the search's own estimate.`);
 }
@@ -213,10 +214,10 @@ function drawFound(section, run, app) {
   for (const other of run.beside) if (other.expected_utility !== null) rows.push({ label: NAMES[other.method] || other.method, shape: "square", value: other.expected_utility, error: other.standard_error });
   for (const one of result.published || []) if (["gcg", "ppt-rb"].includes(one.method)) rows.push({ label: `${one.method} as published`, shape: "ring", value: one.value, error: one.error });
   if (result.optimum !== null) rows.push({ label: "best of all prompts", shape: "wedge", value: result.optimum });
-  const chart = dotRows(rows, { width: Math.min(app.width(), 820), xLabel: "J on the model", label: `J ${fixed(result.expected_utility, 4)} beside others` });
+  const chart = dotRows(rows, { width: Math.min(app.right(), 720), xLabel: "J on the model", label: `J ${fixed(result.expected_utility, 4)} beside others` });
   const table = { columns: [{ label: "prompt of", value: (r) => r.label, head: true }, { label: "J", value: (r) => r.value, text: (r) => fixed(r.value, 5), number: true }], rows };
   const refused = run.beside.filter((other) => other.status === "failed").map((other) => `${other.method}: ${other.error}`);
   const figure = liveFigure("beside", "How good it is on the model, beside others");
   figure.show(chart, () => table, refused.join(" "));
-  section.replaceChildren(el("h2", {}, "Hard prompt"), tokenStrip(result.prompt, isDyck(run, app)), el("p", {}, el("button", { type: "button", onclick: () => app.steer(run) }, "Steer it by hand")), figure.node);
+  section.replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Hard prompt"), el("button", { type: "button", onclick: () => app.steer(run) }, "Steer it by hand")), tokenStrip(result.prompt, isDyck(run, app)), figure.node);
 }

@@ -160,11 +160,11 @@ def test_a_run_tells_its_steps_and_is_kept_like_any_other(server, visitor, tmp_p
     assert result["prompt"] == same.prompt
     assert result["expected_utility"] == pytest.approx(same.expected_utility)
     beside = {one["method"]: one["expected_utility"] for one in told if one["type"] == "beside"}
-    assert beside.keys() == {"gcg"}, "the paper's method is itself"
+    assert beside.keys() == {"coordinate"}, "no gradients; the paper's method is itself"
     folder = server.runs.folder
     kept = {r["method"]: r for r in read_sweep(folder).rows if r["model"] == model}
-    assert kept.keys() == {"ppt-rb-analytic", "gcg"}
-    assert kept["gcg"]["expected_utility"] == beside["gcg"]
+    assert kept.keys() == {"ppt-rb-analytic", "coordinate"}
+    assert kept["coordinate"]["expected_utility"] == beside["coordinate"]
     assert kept["ppt-rb-analytic"]["run"] == result["run"]
     assert write_report(folder, tmp_path / "report.html", {"model": [model]})["runs"] == 2
     report = visitor.ask("GET", "/report")

@@ -19,6 +19,9 @@ from posteer.core.sealing import write_sealed
 from posteer.explorer.asked import Asked
 from posteer.explorer.frames import Frames, Message
 from posteer.explorer.menu import Menu
+from posteer.methods.needs import require_needs
+from posteer.methods.protocol import pose
+from posteer.methods.registry import open_method
 from posteer.methods.watching import Seen, watching
 from posteer.models import Model
 from posteer.models.protocol import Can
@@ -32,15 +35,18 @@ from posteer.sweeps.store import RunStore
 
 
 def beside(model: Model) -> tuple[str, str]:
-    """What a run is compared with: the usual search on the model itself, and the paper's method, on
-    latents of the prior where that is known."""
-    return "gcg", "ppt-rb-analytic" if Can.EXACT in model.can else "ppt-rb"
+    """What a run is compared with: a search on the model itself, the usual one where it gives
+    gradients, and the paper's method, on latents of the prior where that is known."""
+    direct = "gcg" if Can.ONE_HOTS in model.can else "coordinate"
+    return direct, "ppt-rb-analytic" if Can.EXACT in model.can else "ppt-rb"
 
 
 AT_ONCE = 2
 MOST_REMEMBERED = 100
 """Runs whose steps the server still knows; all that finished are in the store."""
 BATCH_SIZE = 1
+LAST_SECONDS = 5.0
+"""For runs to end in, once the server does."""
 
 
 class BusyError(InputError):
@@ -156,8 +162,11 @@ class Runs:
         return run
 
     def stop_all(self) -> None:
+        """All of them, and wait a little: a search that is torn down with its process complains."""
         for run in list(self.known.values()):
             run.stop()
+        for run in list(self.known.values()):
+            run.ended.wait(LAST_SECONDS)
 
     def store(self) -> RunStore:
         return RunStore(self.folder)
@@ -180,11 +189,13 @@ class Runs:
             run.send({"type": "result", **told(record), "published": _published(run.asked)})
             for method in beside(run.asked.cell.model.model) if run.asked.beside else ():
                 if method != run.asked.method:
-                    other = self._solved(run, method, progress)
-                    run.send({"type": "beside", "method": method, **told(other)})
+                    other = self._compared(run, method, progress)
+                    run.send({"type": "beside", "method": method, **other})
             run.end("failed" if record["status"] == "failed" else "done", error=record["error"])
         except KeyboardInterrupt:
             run.end("stopped")
+        except InputError as error:
+            run.end("failed", error=str(error))
         except BaseException as error:  # whatever it is, it is this run's alone
             run.end("failed", error=f"{type(error).__name__}: {' '.join(str(error).split())}")
 
@@ -193,6 +204,12 @@ class Runs:
         run.require_wanted()
         with self.hand:
             pass
+
+    def _compared(self, run: Run, method: str, progress: Any) -> Message:
+        try:
+            return told(self._solved(run, method, progress))
+        except InputError as error:  # it cannot do this: that is worth saying, and no more
+            return {"status": "failed", "error": str(error), "expected_utility": None}
 
     def _solved(self, run: Run, method: str, progress: Any) -> Record:
         """The record of a run by a method: solved and kept; one that is only compared with is taken
@@ -207,6 +224,8 @@ class Runs:
             method=method,
             seed=asked.seed,
         )
+        problem = pose([own.request(cell.model.model, None, self.menu.device)])[0]
+        require_needs(open_method(method).needs, problem, method)  # before latents are drawn
         store = self._store_for(None)
         if method != asked.method and store.has(own.name):
             return store.read(own.name)

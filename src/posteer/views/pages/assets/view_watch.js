@@ -12,7 +12,7 @@ import { send } from "./explorer_api.js";
 import { cellOf } from "./explorer_setup.js";
 
 const STATES = { running: "at work", done: "done", failed: "failed", stopped: "stopped", lost: "the server is gone" };
-const NAMES = { gcg: "GCG, on the model itself", "ppt-rb": "PPT-RB, the paper's method", "ppt-rb-analytic": "PPT-RB (A), the paper's" };
+const NAMES = { gcg: "GCG, on the model itself", coordinate: "coordinates, on the model itself", "ppt-rb": "PPT-RB, the paper's method", "ppt-rb-analytic": "PPT-RB (A), the paper's" };
 
 export function hueOf(run) {
   return SERIES[run.order % SERIES.length];
@@ -90,7 +90,7 @@ export function watchView(app) {
   const node = el(
     "div", {},
     el("h1", { tabindex: -1 }, "Search and watch"),
-    el("div", { class: "acts" }, start, halt, el("label", { class: "tick" }, beside, "then GCG and PPT-RB, to compare")),
+    el("div", { class: "acts" }, start, halt, el("label", { class: "tick" }, beside, "then GCG and the paper's PPT-RB, to compare")),
     wrong, told, list,
     el("div", { class: "stage" }, el("div", {}, scrubbing, pictures.cloud), el("div", {}, found, el("div", { class: "pair" }, pictures.rest))),
   );

@@ -72,10 +72,11 @@ class Browser:
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[theme])
 
-    def open(self, page: Path, address: str = "") -> None:
-        """A page from disk, loaded anew, once it says that it is ready."""
+    def open(self, page: Path | str, address: str = "") -> None:
+        """A page from disk or a server, loaded anew, once it says that it is ready."""
+        where = page if isinstance(page, str) else page.as_uri()
         self.driver.get("about:blank")
-        self.driver.get(f"{page.as_uri()}{address}")
+        self.driver.get(f"{where}{address}")
         self.wait("document.documentElement.dataset.ready === 'yes'")
 
     def read(self, expression: str) -> Any:

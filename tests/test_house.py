@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "posteer"
 
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
-    "paper views cli __main__",
+    "paper views explorer cli __main__",
     "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
     "counters device threads userfiles registry keeping showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
@@ -40,8 +40,8 @@ ORDER = {
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
     "families prior martingale ranks power departure report",
     "evaluation": "values ranking",
-    "methods": "answers cautions protocol registry needs forecasting latent_source corrected "
-    "adaptive verify scorers direct climbing bounds ppt classes auto",
+    "methods": "answers watching cautions protocol registry needs forecasting latent_source "
+    "corrected adaptive verify scorers direct climbing bounds ppt classes auto",
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
     "methods.bounds": "odds search unrolled boxes rows method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
@@ -61,6 +61,7 @@ ORDER = {
     "views.paper": "figures reasons report",
     "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",
+    "explorer": "menu asked frames runs steering guard server",
     "cli": "options checking sweep pages listing __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""

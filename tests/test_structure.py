@@ -26,6 +26,7 @@ LAYERS = [
     "sweeps",
     "paper",
     "views",
+    "explorer",
     "cli",
     "__main__",
 ]

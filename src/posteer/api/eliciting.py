@@ -28,6 +28,7 @@ from posteer.methods.needs import require_needs
 from posteer.methods.protocol import Problem, Request, pose
 from posteer.methods.registry import open_method
 from posteer.methods.verify import verify
+from posteer.methods.watching import watcher_now, watching
 from posteer.models.protocol import Can
 from posteer.results import Elicitation, Judged, Question
 
@@ -155,7 +156,13 @@ def elicit_batch(requests: Sequence[Request] | Any, progress: Watch = None) -> l
     for problem in problems:
         require_needs(method.needs, problem, name)
     model = problems[0].model.name
-    with timed() as phases, _told_if_interrupted(problems[0]), leaving(model):
+    watcher = watcher_now() if len(requests) == 1 else None
+    with (
+        timed() as phases,
+        _told_if_interrupted(problems[0]),
+        leaving(model),
+        watching(watcher),
+    ):
         started = time.perf_counter()
         answers = method.solve(problems, progress)
         answers = [

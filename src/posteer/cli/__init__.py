@@ -320,6 +320,7 @@ app.command(checking.check)
 app.command(sweep.app)
 app.command(sweep.tables)
 app.command(pages.report)
+app.command(pages.explore)
 
 
 def refuse(message: str) -> NoReturn:

@@ -196,6 +196,20 @@ def run_here(folder: Path, config: SweepConfig, device: str, report: Report | No
     Runner(store, work, expansion.bank_files, device, report or Report()).run()
 
 
+def solve_one(
+    store: RunStore,
+    run: RunConfig,
+    model: Model,
+    files: dict[str, Path],
+    device: str,
+    report: Report,
+) -> Record:
+    """The record of a run by itself, on a model that is open; what fails is in it. Banks are drawn
+    into the store, but the run is not kept there yet."""
+    known = {run.model: (model, run.model_fingerprint)}
+    return Runner(store, [], files, device, report, known)._solve([run])[0]
+
+
 class ChangedError(InputError):
     """A file that was planned with is another by now."""
 

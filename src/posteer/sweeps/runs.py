@@ -135,6 +135,28 @@ def expand(config: SweepConfig) -> Expansion:
     return Expansion(list(runs), files)
 
 
+def one_run(
+    name: str, model: Model, *, utility: str, length: int, horizon: int, method: str, seed: int
+) -> tuple[RunConfig, dict[str, Path]]:
+    """A run by itself, of a model that is open, and the bank file that it names by hash, if any."""
+    needs, source = open_method(method).needs, _source(utility, model)
+    path = _bank_of(model, needs, None)
+    bank = None if path is None else sha256(path)
+    run = RunConfig(
+        model=name,
+        model_fingerprint=_known_by(model),
+        utility=utility,
+        utility_fingerprint=source,
+        length=length,
+        horizon=horizon,
+        method=method,
+        seed=seed,
+        bank=bank,
+        max_model_tokens=None,
+    )
+    return run, {} if path is None or bank is None else {bank: path}
+
+
 def _known_by(model: Model) -> str:
     """What it does; of one that fails when it is asked, what it is: its own runs will say so."""
     try:

@@ -80,10 +80,12 @@ def climb(
     max_rounds: int,
     report: Callable[[int, int], None] | None = None,
     share: int = SHARE,
+    leading: Callable[[Tensor, Tensor, int], None] | None = None,
 ) -> Climb:
     """Move every start to better neighbours until none of its neighbours is better.
 
-    `history` holds, round by round, the best value so far, the classes newly scored and the time.
+    `history` holds, round by round, the best value so far, the classes newly scored and the time;
+    `leading` is told after each the best rows, their values and how many were scored.
     """
     known = Known(describe, scorer, violations, keep)
     shares = _dealt(neighbourhood.size, share, stream)
@@ -110,6 +112,8 @@ def climb(
         current, standing, failed = current[kept], standing[kept], failed[kept]
         seconds = time.perf_counter() - started
         history.append((known.best, len(known.values) - before, seconds))
+        if leading is not None:
+            leading(*known.top(starts.shape[1]), len(known.values))
         if report is not None:
             report(len(history), max_rounds)
     finished = len(current) == 0

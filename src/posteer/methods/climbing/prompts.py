@@ -33,6 +33,7 @@ from posteer.methods.climbing.climb import (
 )
 from posteer.methods.climbing.prompt_moves import kinds_of_moves
 from posteer.methods.scorers.protocol import HardScores
+from posteer.methods.watching import Candidates, watcher_now
 from posteer.tokens.conditions import AllowedPrompts
 from posteer.tokens.contexts import ContextSpace, all_sequences
 from posteer.tokens.drawing import draw_allowed, list_allowed
@@ -129,6 +130,9 @@ def _all_prompts(
     best = best[values[best] > -torch.inf]
     if len(best) == 0:
         raise InputError(_nothing(None, length))
+    watcher = watcher_now()
+    if watcher is not None:
+        watcher(Candidates(prompts[best], values[best], len(prompts)))
     seconds = time.perf_counter() - started
     history = [Step(float(values[best[0]]), len(prompts), 0, 0, seconds)]
     return SearchResult(prompts[best], values[best], len(prompts), True, True, history=history)
@@ -301,6 +305,9 @@ class _Search:
     def _record(self, history: list[Step], scored: int) -> None:
         seconds = time.perf_counter() - self.started
         history.append(Step(self.known.best, scored, 0, 0, seconds))
+        watcher = watcher_now()
+        if watcher is not None:
+            watcher(Candidates(*self.known.top(self.length), len(self.known.values)))
 
 
 def _by_itself(rows: Int[Tensor, "K m"]) -> Description:

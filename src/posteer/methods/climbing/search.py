@@ -31,6 +31,7 @@ from posteer.methods.climbing.climb import climb
 from posteer.methods.climbing.moves import ClassMoves, simple_cycles
 from posteer.methods.climbing.token_moves import TokenMoves
 from posteer.methods.scorers.protocol import HardScorer, HardScores
+from posteer.methods.watching import Candidates, watcher_now
 from posteer.tokens.contexts import ContextSpace, all_sequences
 
 
@@ -138,7 +139,9 @@ def _complete(
     """The answer of a search that left nothing out."""
     if not best:
         raise InputError(_nothing(problem))
-    kept = scores.select(torch.tensor(best))
+    kept, watcher = scores.select(torch.tensor(best)), watcher_now()
+    if watcher is not None:
+        watcher(Candidates(torch.stack(prompts), kept.value, n_tried))
     seconds = time.perf_counter() - started
     return BestClasses(
         torch.stack(prompts),
@@ -210,6 +213,13 @@ def _climb(
         violations = of_classes
     elif allowed is not None:
         violations = allowed.violations
+    watcher = watcher_now()
+
+    def leading(rows: Tensor, values: Tensor, tried: int) -> None:
+        if watcher is not None:
+            skipped = len(head) if problem.by_classes else 0
+            watcher(Candidates(moves.prompts_of(rows)[:, skipped:], values, tried))
+
     found = climb(
         moves,
         as_scored,
@@ -220,6 +230,7 @@ def _climb(
         settings.keep,
         settings.max_rounds,
         None if report is None else lambda done, most: report("climbing", done, most),
+        leading=None if watcher is None else leading,
     )
     if len(found.rows) == 0:
         raise InputError(_nothing(problem))

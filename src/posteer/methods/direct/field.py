@@ -24,6 +24,7 @@ from posteer.goals.objectives import ExpectedUtility, ForwardCrossEntropy, objec
 from posteer.methods.answers import Answer, Step, StopReason
 from posteer.methods.forecasting import work_of_search
 from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.watching import Candidates, watcher_now
 from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
 from posteer.models.meter import QueryCount
 from posteer.models.trees import tree_size
@@ -237,6 +238,11 @@ class Field:
                 seconds=time.perf_counter() - self.started,
             )
         )
+        watcher = watcher_now()
+        if watcher is not None and own.prompt is not None:
+            value = torch.tensor([own.best], dtype=torch.float64)
+            tried = sum(step.candidates for step in own.history)
+            watcher(Candidates(own.prompt[None].cpu(), value, tried))
 
 
 class DirectSearch(ABC):

@@ -22,6 +22,7 @@ from posteer.families.markov.tilt import PromptKernel
 from posteer.methods.answers import StopReason
 from posteer.methods.ppt.estimator import Estimate, Runs
 from posteer.methods.ppt.updates import update_rule
+from posteer.methods.watching import Ascending, watcher_now
 from posteer.tokens.contexts import ContextSpace
 
 MOST_KEPT = 64
@@ -103,7 +104,7 @@ def ascend(
 ) -> list[Ascent]:
     """Ascend every run from its prompt kernel until it stops."""
     update = update_rule(runs.space, settings.learning_rate, settings.floor, first_contexts)
-    watch = _StopWatch(settings, len(runs), runs.device)
+    watch, watcher = _StopWatch(settings, len(runs), runs.device), watcher_now()
     finished: dict[int, Ascent] = {}
     active = list(range(len(runs)))
     started = time.perf_counter()
@@ -123,6 +124,8 @@ def ascend(
             surrogates[run].append(value)
             ess[run].append(fraction)
         clock.append(time.perf_counter() - started)
+        if watcher is not None:
+            watcher(_shown(iteration, settings.max_steps, at, prompt))
         over = watch.over(seen, last=iteration == settings.max_steps)
         for row in over.nonzero().flatten().tolist():
             run = active[row]
@@ -153,7 +156,16 @@ def ascend(
     return [finished[run] for run in range(len(finished))]
 
 
+<<<<<<< HEAD
 def enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
+=======
+def _shown(step: int, most: int, at: Estimate, prompt: PromptKernel) -> Ascending:
+    value, fraction = float(at.surrogate[0]), float(at.ess_fraction[0])
+    return Ascending(step, most, value, fraction, at.log_tilt[0], prompt.transitions[0])
+
+
+def _enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
+>>>>>>> explore
     """What utilities of little spread are multiplied by to be ascended; None if there are none."""
     small = (spread > 0) & (spread < SMALL_SPREAD)
     return torch.where(small, 1 / spread, 1.0) if bool(small.any()) else None

@@ -26,10 +26,15 @@ from posteer.methods.latent_source import (
 )
 from posteer.methods.ppt.ascent import Ascent, AscentSettings, initial_prompts
 from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRollouts, TiltedRuns
+<<<<<<< HEAD
 from posteer.methods.ppt.fused.ascending import ascend_fused
 from posteer.methods.ppt.snap import CandidateScore, choose, propose
+=======
+from posteer.methods.ppt.snap import CandidateScore, propose, score_candidates
+>>>>>>> explore
 from posteer.methods.protocol import Needs, Problem, place_of
 from posteer.methods.scorers.protocol import BankScorer
+from posteer.methods.watching import Candidates, Weighed, watcher_now
 from posteer.models.meter import QueryCount
 
 STARTS_OF_A_SEARCH = 4
@@ -71,8 +76,11 @@ class Optimised:
             if not bool(fine.any()):
                 return self._best_allowed(near.tokens[:, head:])
             near = near.select(fine)
-        walk, value = choose(lifted, kernel, near, self.means, score)
-        return walk[head:], value
+        values = score_candidates(lifted, kernel, near, self.means, score)
+        best, watcher = int(values.argmax()), watcher_now()
+        if watcher is not None:
+            watcher(Candidates.best(near.tokens[:, head:], values, snapped=True))
+        return near.tokens[best, head:], float(values[best])
 
     def _best_allowed(self, snapped: Int[Tensor, "K m"]) -> tuple[Int[Tensor, "m"], float]:
         """No snapped prompt is allowed: the best class that is, looked for from them."""
@@ -138,6 +146,9 @@ def _ascend_batch(
         if progress is not None:
             progress("ascending", done, at_most)
 
+    watcher = watcher_now()
+    if watcher is not None:
+        watcher(Weighed(lifted[0].kernels))
     with phase("ascend"):
         ascents = ascend_fused(tilted, start, settings, report, starts)
     spent = first.model.queries.since(before)

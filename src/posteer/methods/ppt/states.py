@@ -27,6 +27,7 @@ from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_p
 from posteer.methods.ppt.estimator import Estimate, spread_of
 from posteer.methods.ppt.snap import propose
 from posteer.methods.protocol import Needs, Problem
+from posteer.methods.watching import Candidates, watcher_now
 from posteer.models.meter import QueryCount
 from posteer.tokens.contexts import ContextSpace
 
@@ -174,7 +175,9 @@ def _snapped(
             return _best_allowed(problem, near, score)
         near = near[fine]
     values = score(near)
-    best = int(values.argmax())
+    best, watcher = int(values.argmax()), watcher_now()
+    if watcher is not None:
+        watcher(Candidates.best(near, values, snapped=True))
     return near[best], float(values[best])
 
 

@@ -72,19 +72,41 @@ def one_file(title: str, entry: str, style: str, data: Any) -> str:
             "form-action 'none'",
         )
     )
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+    return (
+        f"{_head(title, policy)}"
+        f"<style>{sheet}</style>\n</head>\n<body>\n"
+        f"{_BODY}"
+        f'<script type="application/json" id="data">{safe_json(data)}</script>\n'
+        f'<script type="module">{script}</script>\n</body>\n</html>\n'
+    )
+
+
+def served_page(title: str, entry: str, style: str, assets: str) -> str:
+    """A page whose modules and style sheet are served beside it, below `assets`."""
+    return (
+        f"{_head(title)}"
+        f'<link rel="stylesheet" href="{assets}/{style}">\n</head>\n<body>\n'
+        f"{_BODY}"
+        f'<script type="module" src="{assets}/{entry}"></script>\n</body>\n</html>\n'
+    )
+
+
+def _head(title: str, policy: str = "") -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"{policy}"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{html.escape(title)}</title>\n"
         '<link rel="icon" href="data:,">\n'
-        f"<style>{sheet}</style>\n</head>\n<body>\n"
-        '<div id="page"><noscript><p>This page needs JavaScript to show its data.</p></noscript>'
-        "</div>\n"
-        f'<script type="application/json" id="data">{safe_json(data)}</script>\n'
-        f'<script type="module">{script}</script>\n</body>\n</html>\n'
     )
+
+
+_BODY = (
+    '<div id="page"><noscript><p>This page needs JavaScript to show its data.</p></noscript>'
+    "</div>\n"
+)
 
 
 def _hash(text: str) -> str:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from posteer.banks.drawn import LatentBank, draw_analytic, load_bank
-from posteer.banks.shipped import FOLDER
+from posteer.banks.shipped import FOLDER, shipped_bank
 from posteer.core.errors import InputError
 from posteer.core.files import sha256
 from posteer.families.markov.family import kernels_of, markov_space
-from posteer.models import open_model
+from posteer.models import Model, open_model
 from posteer.sweeps.results import Row
 
 SHOWN = 1000
@@ -57,6 +57,27 @@ def _picture(model: str, shipped: Path | None, kept: LatentBank | None) -> Mappi
     return {"why": "No bank of this model is in the package or in the sweep's folder."}
 
 
+def bank_at_hand(model: Model, most: int = SHOWN) -> LatentBank:
+    """Kernels of a model that is open: of the bank it ships with, else draws of its known prior;
+    what has none is refused."""
+    space = markov_space(model.family, model.name)
+    shipped = shipped_bank(model.fingerprint)
+    if shipped is not None:
+        return shipped
+    if model.prior is None:
+        raise InputError("no bank of this model is in the package, and its prior is not known")
+    if space.n_contexts * space.vocab_size > MOST_ENTRIES:
+        raise InputError(_too_large(space.n_contexts, space.vocab_size)["why"])
+    return draw_analytic(model.prior, most, seed=0)
+
+
+def picture_of(bank: LatentBank, most: int = SHOWN) -> dict[str, Any]:
+    """The first latents of a bank that is at hand."""
+    drawn = bank.origin.source == "analytic"
+    source = "its known prior" if drawn else "the bank that the model ships with"
+    return _packed(bank, source, drawn, most)
+
+
 def _names_no_file(model: str) -> bool:
     """An exact model whose settings are numbers: `exact:markov(vocab=3,order=1)`."""
     found = re.fullmatch(r"exact:[a-z0-9-]+(?:\((.*)\))?", model)
@@ -68,8 +89,10 @@ def _too_large(contexts: int, vocab: int) -> dict[str, Any]:
     return {"why": f"A latent is a table of {contexts} by {vocab}: too large for a picture."}
 
 
-def _packed(bank: LatentBank, source: str, drawn: bool = False) -> dict[str, Any]:
-    kernels = kernels_of(bank.latents)[:SHOWN]
+def _packed(
+    bank: LatentBank, source: str, drawn: bool = False, most: int = SHOWN
+) -> dict[str, Any]:
+    kernels = kernels_of(bank.latents)[:most]
     contexts, vocab = kernels.shape[1:]
     if contexts * vocab > MOST_ENTRIES:
         return _too_large(contexts, vocab)

@@ -1,7 +1,7 @@
 // Charts in SVG: axes, points with shapes, lines. Texts are texts, colours come with shapes.
 
 import { svg } from "./dom.js";
-import { significant, short } from "./format.js";
+import { fixed, significant, short } from "./format.js";
 
 function niceStep(span, most) {
   const raw = span / most;
@@ -120,4 +120,22 @@ export function legendOf(entries, width) {
     x += wide;
   }
   return svg("svg", { viewBox: `0 0 ${width} ${y + 8}`, width, height: y + 8, class: "plot", "aria-hidden": "true" }, ...items);
+}
+
+// Figures below each other on one axis, each with its name: [{ label, shape, value, error, own }].
+export function dotRows(rows, { width, xLabel, label, from = null, to = null, names = 230 }) {
+  const ends = rows.flatMap(({ value, error }) => [value - 2 * (error || 0), value + 2 * (error || 0)]);
+  const narrow = width < names + 290;
+  const left = narrow ? 16 : names;
+  const step = narrow ? 40 : 28;
+  const x = axis(ends, { from, to, pad: 0.1 });
+  const plot = frame({ width, height: rows.length * step + 62, x, y: { ticks: [], share: () => 0 }, xLabel, label, left });
+  rows.forEach((row, at) => {
+    const y = plot.top + (at + 0.5) * step + (narrow ? 8 : 0);
+    const colour = row.own ? "var(--series-1)" : "var(--series-0)";
+    plot.root.append(svg("text", { class: row.own ? "tick strong" : "tick", x: narrow ? left : left - 10, y: narrow ? y - 12 : y + 4, "text-anchor": narrow ? "start" : "end" }, `${row.label}${narrow ? `: ${fixed(row.value, 4)}` : ""}`));
+    if (row.error) plot.root.append(svg("line", { x1: plot.x(row.value - 2 * row.error), x2: plot.x(row.value + 2 * row.error), y1: y, y2: y, stroke: colour, "stroke-width": 2 }));
+    plot.root.append(mark(row.shape, plot.x(row.value), y, 5, colour, `${row.label}: ${fixed(row.value, 4)}`));
+  });
+  return plot.root;
 }

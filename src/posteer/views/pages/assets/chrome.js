@@ -35,19 +35,11 @@ function themeSwitch() {
   );
 }
 
-const KEYS = [
-  ["/", "search"],
-  ["arrows", "move between cells of a heat map"],
-  ["Enter", "open a cell or a run"],
-  ["Esc", "leave the search, or go up: run, cell, tables"],
-  ["?", "this help"],
-];
-
-function helpDialog(terms) {
+function helpDialog(terms, keys) {
   const dialog = el(
     "dialog", { id: "help", "aria-labelledby": "help-title" },
     el("h2", { id: "help-title" }, "Keys and words"),
-    el("table", { class: "keys" }, el("tbody", {}, KEYS.map(([key, text]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, key)), el("td", {}, text))))),
+    el("table", { class: "keys" }, el("tbody", {}, [...keys, ["?", "this help"]].map(([key, text]) => el("tr", {}, el("th", { scope: "row" }, el("kbd", {}, key)), el("td", {}, text))))),
     el("dl", {}, terms.map(([word, text]) => [el("dt", {}, word), el("dd", {}, text)])),
     el("form", { method: "dialog" }, el("button", {}, "Close")),
   );
@@ -59,13 +51,13 @@ function helpDialog(terms) {
 }
 
 // The page's frame: { header, main, select(view), filters }.
-export function pageFrame({ name, tabs, terms }) {
-  const dialog = helpDialog(terms);
+export function pageFrame({ name, kind, tabs, terms, keys, role = "search", more = null }) {
+  const dialog = helpDialog(terms, keys);
   const items = tabs.map(([view, label]) => [view, link(`#/${view}`, label)]);
   const nav = el("nav", { "aria-label": "Views" }, el("ul", {}, items.map(([, item]) => el("li", {}, item))));
   const help = el("button", { type: "button", class: "quiet", onclick: () => dialog.showModal() }, "Help");
-  const header = el("header", {}, el("div", { class: "name" }, el("strong", {}, name), el("span", {}, "posteer report")), nav, el("div", { class: "right" }, themeSwitch(), help));
-  const filters = el("div", { class: "filters", role: "search" });
+  const header = el("header", {}, el("div", { class: "name" }, el("strong", {}, name), el("span", {}, kind)), nav, el("div", { class: "right" }, more, themeSwitch(), help));
+  const filters = el("div", { class: "filters", role, "aria-label": role === "search" ? null : "What is asked" });
   const main = el("main", { id: "main", tabindex: -1 });
   const skip = el("a", { class: "skip", href: "#main" }, "Skip to content");
   skip.addEventListener("click", (event) => {

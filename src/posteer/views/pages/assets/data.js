@@ -9,7 +9,7 @@ export const STATISTICS = {
   seconds: { label: "seconds", short: "seconds", column: "seconds", better: "low", log: true, digits: 3 },
 };
 
-function bytesOf(text) {
+export function bytesOf(text) {
   const binary = atob(text);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i += 1) bytes[i] = binary.charCodeAt(i);

@@ -70,7 +70,7 @@ function drawTriangle(panel, weights, width) {
 }
 
 function drawPoints(root, weights, place) {
-  const most = Math.max(...weights);
+  const most = Math.max(...weights, 12 / weights.length); // latents that weigh alike are small
   const heavy = [];
   weights.forEach((w, l) => {
     const [x, y] = place(l);
@@ -81,7 +81,7 @@ function drawPoints(root, weights, place) {
   for (const [w, x, y] of heavy) root.append(svg("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: radius(w, most).toFixed(2), fill: SERIES[0], "fill-opacity": 0.35, stroke: SERIES[0], "stroke-width": 0.6 }));
 }
 
-function latentsTable(latents, weights) {
+export function latentsTable(latents, weights) {
   const { vocab, order, kernels } = latents;
   const size = vocab ** (order + 1);
   const rows = weights.map((w, l) => ({ l, w })).sort((a, b) => b.w - a.w).slice(0, 100);
@@ -93,16 +93,21 @@ function latentsTable(latents, weights) {
   return { columns, rows };
 }
 
+// Pictures of latents under some weights, which sum to one: [{ title, chart }]; none of large tables.
+export function clouds(latents, weights, width) {
+  const draw = { line: drawLine, square: drawSquare, triangle: drawTriangle };
+  return panelsOf(latents).slice(0, MOST_PANELS).map((panel) => ({ title: panel.title, chart: draw[panel.kind](panel, weights, width) }));
+}
+
 export function latentPanels(latents, tokens, posterior, width) {
   if (!latents || !latents.kernels) return el("p", { class: "note" }, latents && latents.why ? latents.why : "No latents of this model are at hand.");
-  const panels = panelsOf(latents).slice(0, MOST_PANELS);
   const { weights, ess } = posterior(latents, tokens);
   const shown = latents.of && latents.of > latents.shown ? `The first ${count(latents.shown)} of ${count(latents.of)} latents of` : `${count(latents.shown)} latents of`;
   const note = `${shown} ${latents.source}, weighed here by how likely each makes the hard prompt: effective sample size ${count(ess)} of ${count(latents.shown)}. The table holds the hundred heaviest.`;
+  const panels = clouds(latents, weights, Math.min(width, 560));
   if (!panels.length) return el("p", { class: "note" }, `No picture of ${latents.vocab} tokens. ${note}`);
-  const draw = { line: drawLine, square: drawSquare, triangle: drawTriangle };
   const table = latentsTable(latents, weights);
-  const title = (panel) => ["Where the prompt moves them", panel.title].filter(Boolean).join(", ");
-  const drawn = panels.map((panel, at) => figure(`latents-${at + 1}`, title(panel), draw[panel.kind](panel, weights, Math.min(width, 560)), table));
+  const titled = (title) => ["Where the prompt moves them", title].filter(Boolean).join(", ");
+  const drawn = panels.map(({ title, chart }, at) => figure(`latents-${at + 1}`, titled(title), chart, table));
   return [el("p", { class: "note" }, note), el("div", { class: "pair" }, drawn)];
 }

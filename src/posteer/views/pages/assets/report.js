@@ -15,6 +15,12 @@ import { runsView } from "./view_runs.js";
 
 const TABS = [["overview", "Overview"], ["cells", "Tables"], ["compare", "Compare"], ["cost", "Cost"], ["runs", "Runs"]];
 const SHARED = ["model", "length", "family", "method", "state", "search"];
+const KEYS = [
+  ["/", "search"],
+  ["arrows", "move between cells of a heat map"],
+  ["Enter", "open a cell or a run"],
+  ["Esc", "leave the search, or go up: run, cell, tables"],
+];
 const TERMS = [
   ["J, expected utility", "How good a prompt is: the mean utility of what the model writes after it."],
   ["rank", "The prompt's place by J among all prompts of its length; 1 is the best."],
@@ -54,7 +60,7 @@ function start() {
   const began = performance.now();
   applyTheme();
   const sweep = new Sweep(JSON.parse(document.getElementById("data").textContent));
-  const page = pageFrame({ name: sweep.data.name, tabs: TABS, terms: TERMS });
+  const page = pageFrame({ name: sweep.data.name, kind: "posteer report", tabs: TABS, terms: TERMS, keys: KEYS });
   const scrolls = new Map();
   let last = null;
 

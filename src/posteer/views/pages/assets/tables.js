@@ -106,3 +106,26 @@ export function figure(name, title, chart, table, note = null) {
     el("details", { class: "behind" }, el("summary", {}, "Table"), dataTable(table, { caption: title, most: 100 })),
   );
 }
+
+// A chart that is drawn again and again, by `show(chart, table)`; its table, a function that makes
+// it, is called when somebody opens or exports it.
+export function liveFigure(name, title) {
+  let [chart, table] = [null, null];
+  const [holder, rows] = [el("div", {}), el("div", {})];
+  const note = el("p", { class: "note" });
+  const behind = el("details", { class: "behind" }, el("summary", {}, "Table"), rows);
+  const fillTable = () => rows.replaceChildren(...(behind.open && table ? [dataTable(table(), { caption: title, most: 100 })] : []));
+  behind.addEventListener("toggle", fillTable);
+  const node = el("figure", { class: "chart", hidden: true, id: `live-${name}` }, el("div", { class: "bar" }, el("figcaption", {}, title), tools(name, () => table(), () => chart)), holder, note, behind);
+  return {
+    node,
+    show(drawn, makeTable, text = "") {
+      [chart, table] = [drawn, makeTable];
+      node.hidden = !drawn;
+      holder.replaceChildren(...(drawn ? [drawn] : []));
+      note.textContent = text;
+      note.hidden = !text;
+      if (behind.open) fillTable();
+    },
+  };
+}

@@ -1,25 +1,17 @@
 // A run: the prompt it found, how good it is, what the search believed, and how it got there.
 
-import { el, link, svg } from "./dom.js";
-import { amountScale, inkOn, SERIES } from "./colours.js";
-import { axis, frame, mark, polyline } from "./charts.js";
+import { el, link } from "./dom.js";
+import { SERIES } from "./colours.js";
+import { axis, dotRows, frame, mark, polyline } from "./charts.js";
 import { count, duration, fixed, quoted, short, significant } from "./format.js";
 import { makeHash } from "./routing.js";
 import { figure } from "./tables.js";
-import { contextName, posterior, tokensOf, transitions } from "./data.js";
+import { posterior, tokensOf, transitions } from "./data.js";
 import { copy } from "./exports.js";
 import { cellName, crumbs } from "./view_cell.js";
 import { stateNode } from "./view_runs.js";
 import { latentPanels } from "./latent_pictures.js";
-
-function tokenStrip(tokens, brackets) {
-  const vocab = Math.max(2, ...tokens.map((token) => token + 1));
-  const shade = (token) => `token t${Math.min(token, 5)}${vocab > 2 && token > 5 ? " many" : ""}`;
-  return el(
-    "ol", { class: "tokens", "aria-label": `prompt of ${tokens.length} tokens: ${tokens.join(" ")}` },
-    tokens.map((token, i) => el("li", { class: shade(token), title: `token ${i + 1}` }, String(token), brackets && el("span", {}, token === 0 ? "(" : ")"))),
-  );
-}
+import { matrixOf, tokenStrip } from "./prompt_pictures.js";
 
 function commandOf(sweep, i) {
   const words = ["posteer", "elicit", "--model", sweep.text("model", i), "--utility", sweep.text("utility", i), "--length", sweep.text("length", i), "--horizon", sweep.text("horizon", i), "--method", sweep.text("method", i), "--seed", sweep.text("seed", i)];
@@ -41,41 +33,14 @@ const BELIEFS = [
 
 function beliefsChart(sweep, i, width) {
   const rows = BELIEFS.map(([name, label, error, shape]) => ({ label, shape, value: sweep.figure(name, i), error: error && sweep.figure(error, i), own: name === "expected_utility" })).filter((row) => row.value !== null && row.value !== undefined);
-  const ends = rows.flatMap(({ value, error }) => [value - 2 * (error || 0), value + 2 * (error || 0)]);
-  const narrow = width < 520;
-  const left = narrow ? 16 : 230;
-  const step = narrow ? 40 : 28;
-  const x = axis(ends, { pad: 0.1 });
-  const plot = frame({ width: Math.min(width, 820), height: rows.length * step + 62, x, y: { ticks: [], share: () => 0 }, xLabel: "utility; bars are two standard errors", label: `J ${fixed(sweep.figure("expected_utility", i), 4)} and what the search believed`, left });
-  rows.forEach((row, at) => {
-    const y = plot.top + (at + 0.5) * step + (narrow ? 8 : 0);
-    const colour = row.own ? SERIES[1] : SERIES[0];
-    plot.root.append(svg("text", { class: row.own ? "tick strong" : "tick", x: narrow ? left : left - 10, y: narrow ? y - 12 : y + 4, "text-anchor": narrow ? "start" : "end" }, `${row.label}${narrow ? `: ${fixed(row.value, 4)}` : ""}`));
-    if (row.error) plot.root.append(svg("line", { x1: plot.x(row.value - 2 * row.error), x2: plot.x(row.value + 2 * row.error), y1: y, y2: y, stroke: colour, "stroke-width": 2 }));
-    plot.root.append(mark(row.shape, plot.x(row.value), y, 5, colour, `${row.label}: ${fixed(row.value, 4)}`));
-  });
+  const chart = rows.length > 1 && dotRows(rows, { width: Math.min(width, 820), xLabel: "utility; bars are two standard errors", label: `J ${fixed(sweep.figure("expected_utility", i), 4)} and what the search believed` });
   const table = { columns: [{ label: "figure", value: (r) => r.label, head: true }, { label: "value", value: (r) => r.value, text: (r) => fixed(r.value, 5), number: true }, { label: "standard error", value: (r) => r.error, text: (r) => fixed(r.error, 5), number: true }], rows };
-  return rows.length > 1 ? figure("beliefs", "What the search believed, and what is so", plot.root, table) : null;
+  return chart ? figure("beliefs", "What the search believed, and what is so", chart, table) : null;
 }
 
-function matrix(name, title, table, { vocab, order, text, note }) {
-  const contexts = table.map((_, c) => contextName(c, vocab, order));
-  const scale = amountScale([0, 1]);
-  const [left, top, size] = [90, 40, Math.min(64, Math.max(34, Math.floor(420 / vocab)))];
-  const [width, height] = [left + vocab * size + 16, top + table.length * 40 + 10];
-  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", class: "plot", "aria-label": `${title}: ${table.map((law, c) => `after ${contexts[c] || "anything"}: ${law.map((p) => fixed(p, 2)).join(", ")}`).join("; ")}` });
-  for (let v = 0; v < vocab; v += 1) root.append(svg("text", { class: "tick", x: left + (v + 0.5) * size, y: top - 8, "text-anchor": "middle" }, `${v}`));
-  root.append(svg("text", { class: "axis", x: left + (vocab * size) / 2, y: 14, "text-anchor": "middle" }, "next token"));
-  table.forEach((law, c) => {
-    root.append(svg("text", { class: "tick", x: left - 8, y: top + c * 40 + 24, "text-anchor": "end" }, order ? `after ${contexts[c]}` : "always"));
-    law.forEach((p, v) => {
-      const colour = p === null ? null : scale.colour(p);
-      root.append(svg("rect", { x: left + v * size, y: top + c * 40, width: size - 2, height: 38, fill: colour || "none", class: colour ? null : "hollow" }));
-      root.append(svg("text", { class: colour ? null : "tick", x: left + (v + 0.5) * size, y: top + c * 40 + 24, "text-anchor": "middle", "font-size": 13, fill: colour ? inkOn(colour) : null }, text(c, v)));
-    });
-  });
-  const columns = [{ label: "context", value: (row) => row.name, head: true }, ...Array.from({ length: vocab }, (_, v) => ({ label: `next ${v}`, value: (row) => row.law[v], text: (row) => fixed(row.law[v], 4), number: true }))];
-  return figure(name, title, root, { columns, rows: table.map((law, c) => ({ name: contexts[c] || "any", law })) }, note);
+function matrix(name, title, table, { note, ...shape }) {
+  const drawn = matrixOf(title, table, shape);
+  return figure(name, title, drawn.chart, drawn.table, note);
 }
 
 function kernelFigures(sweep, i, tokens, latents) {

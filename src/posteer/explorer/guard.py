@@ -1,0 +1,177 @@
+"""Who may ask: one who has the token of the first address, or the cookie that it was changed for.
+
+A name that is not ours as Host (another site's name that was made to point here), a foreign
+Origin, a request without the cookie and a body that is too large are refused before anything is
+looked at. Every answer says what a browser may do with it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LARGEST_BODY = 2**16
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Guard:
+    """An application behind a token. `hosts` are the names that it answers to; with `anywhere` any
+    address in numbers is one, since only a name can be made to point here."""
+
+    def __init__(self, app: App, hosts: frozenset[str], port: int, anywhere: bool = False) -> None:
+        self.app, self.hosts, self.port, self.anywhere = app, hosts, port, anywhere
+        self.token, self._session = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+
+    @property
+    def cookie(self) -> str:
+        """Cookies know no ports: two servers on one machine keep theirs apart by name."""
+        return f"posteer-{self.port}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            raise ValueError(f"{scope['type']} is not spoken here")
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.lower(), []).append(value.decode("latin-1"))
+        refusal = self._refusal(scope, headers)
+        if refusal is not None:
+            await _plain(send, *refusal)
+            return
+        if self._has_token(scope):
+            await self._welcome(send)
+            return
+        if not self._has_cookie(headers):
+            await _plain(send, 401, "open the address that posteer explore printed")
+            return
+        await self.app(scope, _bounded(receive), _guarded(send))
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, list[str]]) -> tuple[int, str] | None:
+        hosts, origins = headers.get(b"host", []), headers.get(b"origin", [])
+        if len(hosts) != 1 or not self._is_ours(hosts[0]):
+            return 421, "this server is called otherwise"
+        reads = scope["method"] in ("GET", "HEAD")
+        if any(origin != f"http://{hosts[0]}" for origin in origins) or len(origins) > 1:
+            return 403, "asked from another site"
+        if not reads and not origins:
+            return 403, "asked without an origin"
+        if headers.get(b"sec-fetch-site", ["none"])[0] not in ("same-origin", "none"):
+            top = headers.get(b"sec-fetch-mode", [""])[0] == "navigate" and reads
+            if not top:  # a link to the first address may be followed from anywhere
+                return 403, "asked from another site"
+        if not reads and not _is_json(headers):
+            return 415, "expected application/json"
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        name, _, port = host.rpartition(":")
+        if port != str(self.port):
+            return False
+        bare = name.removeprefix("[").removesuffix("]").lower()
+        return bare in self.hosts or (self.anywhere and _is_address(bare))
+
+    def _has_token(self, scope: Scope) -> bool:
+        if scope["path"] != "/" or scope["method"] != "GET":
+            return False
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+        return len(given) == 1 and secrets.compare_digest(given[0].encode(), self.token.encode())
+
+    def _has_cookie(self, headers: dict[bytes, list[str]]) -> bool:
+        kept = SimpleCookie()
+        try:
+            for text in headers.get(b"cookie", []):
+                kept.load(text)
+        except CookieError:
+            return False
+        found = kept.get(self.cookie)
+        own = self._session.encode()
+        return found is not None and secrets.compare_digest(found.value.encode(), own)
+
+    async def _welcome(self, send: Send) -> None:
+        """The token for a cookie, and the address without it."""
+        kept = f"{self.cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
+        await _plain(send, 303, "", {"location": "/", "set-cookie": kept})
+
+
+def _is_json(headers: dict[bytes, list[str]]) -> bool:
+    kinds = [kind.partition(";")[0].strip().lower() for kind in headers.get(b"content-type", [])]
+    return kinds == ["application/json"]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A body that ends where it becomes too large: what is left of it is no JSON."""
+    seen = 0
+
+    async def read() -> MutableMapping[str, Any]:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > LARGEST_BODY:
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return message
+
+    return read
+
+
+def _guarded(send: Send) -> Send:
+    """Answers with our headers; a page that brings a policy of its own keeps it."""
+
+    async def say(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            given = list(message.get("headers", []))
+            own = {name.lower() for name, _ in given}
+            more = [(n.encode(), v.encode()) for n, v in HEADERS.items() if n.encode() not in own]
+            message = {**message, "headers": [*given, *more]}
+        await send(message)
+
+    return say
+
+
+async def _plain(send: Send, status: int, text: str, more: dict[str, str] | None = None) -> None:
+    body = text.encode()
+    headers = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body))}
+    pairs = [(n.encode(), v.encode()) for n, v in {**HEADERS, **headers, **(more or {})}.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

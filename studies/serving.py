@@ -1,0 +1,26 @@
+"""The explorer, served to this process: for its pictures, measures and tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from posteer.explorer.menu import Menu
+from posteer.explorer.runs import Runs
+from posteer.explorer.server import Explorer, Serving
+
+
+@contextmanager
+def served(folder: Path, named: Sequence[str] = (), at_once: int = 2) -> Iterator[Serving]:
+    """A server in a thread of its own, until the block ends; runs are kept in the folder."""
+    menu = Menu(named)
+    serving = Serving(Explorer(menu, Runs(menu, folder, at_once)))
+    thread = threading.Thread(target=serving.run)
+    thread.start()
+    try:
+        yield serving
+    finally:
+        serving.stop()
+        thread.join()

@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views cli",
-    "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
-    "device threads userfiles registry keeping showing weights",
+    "core": "errors shapes limits rounding reading spec files sealing locks leases claiming "
+    "progress randomness device threads userfiles registry keeping showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry tallies finite_state atoms markov context_trees",
@@ -49,9 +49,10 @@ ORDER = {
     "methods.ppt": "estimator updates ascent snap batches states method",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
-    "sweeps": "configuration presets histories provenance runs records store parquet forecast "
-    "runner results executors execution",
-    "sweeps.executors": "protocol local",
+    "sweeps": "configuration presets histories provenance runs records packs manifest store "
+    "mending parquet forecast runner results jobs executors execution",
+    "sweeps.jobs": "protocol sweep",
+    "sweeps.executors": "protocol watching local",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
     "claims tables",
     "views": "sentences machine figures terminal paper notebook pages",

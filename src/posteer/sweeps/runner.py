@@ -6,6 +6,7 @@ one of them, and what a killed process had claimed is free again.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -20,6 +21,7 @@ from posteer.banks.shipped import shipped_path
 from posteer.banks.sizing import draw, is_sized
 from posteer.core import InputError, Progress, integer, phase, timed
 from posteer.core.device import undisturbed
+from posteer.core.leases import Terms
 from posteer.core.sealing import read_sealed, write_sealed
 from posteer.core.spec import within
 from posteer.methods.answers import StopReason
@@ -38,7 +40,7 @@ MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
 
 Held = TypeVar("Held")
 
-POLL_SECONDS = 0.2
+POLL_SECONDS, LONGEST_POLL = 0.2, 5.0
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
 """Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
 
@@ -68,6 +70,7 @@ class Runner:
     bank_files: dict[str, Path]
     device: str
     report: Report = field(default_factory=Report)
+    begin: int = 0
     _models: dict[str, tuple[Model, str]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -75,13 +78,17 @@ class Runner:
         session = Session(self.device, self.store.batch_size)
         path = self.store.sessions / f"{session.name}.json"
         self._recover()
-        left = list(self.batches)
-        while left:
-            before = len(left)
-            left = [batch for batch in left if not self._attend(batch, session, path)]
-            if len(left) == before:  # the rest is in other hands: look again, they may be killed
-                time.sleep(POLL_SECONDS)
-                self._recover()
+        self.store.refresh()
+        left, pause = self.batches[self.begin :] + self.batches[: self.begin], POLL_SECONDS
+        with self.store.claiming.alive():
+            while left:
+                before = len(left)
+                left = [batch for batch in left if not self._attend(batch, session, path)]
+                pause = POLL_SECONDS if len(left) < before else min(1.5 * pause, LONGEST_POLL)
+                if len(left) == before:  # the rest is in other hands: look again, they may die
+                    time.sleep(pause)
+                    self._recover()
+                    self.store.refresh()
 
     def _recover(self) -> None:
         for text in self.store.recover():
@@ -91,7 +98,7 @@ class Runner:
         """Whether nothing is left to do for a batch."""
         if all(self.store.has(run.name) for run in batch.runs):
             return True
-        with self.store.claim(batch.key) as mine:
+        with self.store.claim_batch(batch.key) as mine:
             if not mine:
                 return False
             self.store.finish(batch.key)  # its last owner may have been killed while committing
@@ -101,7 +108,8 @@ class Runner:
             with timed() as phases:
                 records = self._solve(runs)
             started = time.perf_counter()
-            self.store.commit(batch.key, records)
+            if not self.store.commit(batch.key, records):
+                return False  # we were away for longer than our lease: it is in other hands
             phases["store"] = time.perf_counter() - started
             for record in records:
                 for what, seconds in record["seconds"].items():
@@ -189,11 +197,26 @@ class Runner:
 
 
 @undisturbed()
-def run_here(folder: Path, config: SweepConfig, device: str, report: Report | None = None) -> None:
-    """Solve, in this process and beside any others at work there, what a store lacks of a sweep."""
-    expansion, store = expand(config), RunStore(folder)
+def solve_here(
+    folder: Path,
+    config: SweepConfig,
+    device: str,
+    report: Report | None = None,
+    *,
+    terms: Terms | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """Solve, in this process and beside any others at work there, what a store lacks of a sweep.
+
+    With `terms` by leases. A worker that is one of many begins at a place of its own.
+    """
+    expansion, store = expand(config), RunStore(folder, terms)
     work = batches(expansion.runs, store.batch_size)
-    Runner(store, work, expansion.bank_files, device, report or Report()).run()
+    worker, of = share
+    begin = len(work) * worker // of
+    if terms is not None and of == 1:  # nobody knows how many there are
+        begin = secrets.randbelow(len(work))
+    Runner(store, work, expansion.bank_files, device, report or Report(), begin).run()
 
 
 class ChangedError(InputError):

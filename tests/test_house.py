@@ -34,9 +34,9 @@ ORDER = {
     "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode network model one_layer checkpoint",
-    "training": "plan data folder loop",
+    "training": "plan many data folder loop",
     "banks": "histories correction probes drawn reweighed atoms parts plans shipped tuning reading "
-    "rollouts sizing sampling checks",
+    "rollouts sizing sharding sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
     "families prior martingale ranks power departure report",
     "evaluation": "values ranking",
@@ -50,9 +50,9 @@ ORDER = {
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs records packs manifest store "
-    "mending parquet forecast runner results jobs executors execution",
-    "sweeps.jobs": "protocol sweep",
-    "sweeps.executors": "protocol watching local",
+    "mending parquet forecast runner results jobs executors execution drawing trainings",
+    "sweeps.jobs": "protocol sweep draw train",
+    "sweeps.executors": "protocol watching local on_slurm on_ray",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
     "claims tables",
     "views": "sentences machine figures terminal paper notebook pages",
@@ -61,7 +61,7 @@ ORDER = {
     "views.paper": "figures reasons report",
     "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",
-    "cli": "options checking sweep pages __main__",
+    "cli": "options checking sweep trainings pages __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from posteer.core.device import pick_device, undisturbed
+from posteer.core.device import undisturbed
 from posteer.core.errors import InputError, in_options
 from posteer.core.spec import within
 from posteer.sweeps.configuration import SweepConfig, read_config
@@ -68,8 +68,9 @@ def run_sweep(
     keeps the size of its batches.
     """
     within(workers, "workers", 1, MOST_WORKERS)
-    device, report = pick_device(device), report or Report()
-    size, execute = size_of_batches(batch_size, device), prepared(executor)
+    execute, report = prepared(executor), report or Report()
+    device = execute.place(device)
+    size = size_of_batches(batch_size, device)
     expansion = expand(config)
     held = RunStore(out).names()
     require_possible(run for run in expansion.runs if run.name not in held)

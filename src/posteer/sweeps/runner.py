@@ -17,8 +17,9 @@ from posteer.api.eliciting import elicit_batch
 from posteer.banks import DrawPlan, load_bank
 from posteer.banks.plans import SIZES, plan_of
 from posteer.banks.probes import behaviour
+from posteer.banks.sharding import draw_together, shard_size
 from posteer.banks.shipped import shipped_path
-from posteer.banks.sizing import draw, is_sized
+from posteer.banks.sizing import draw, is_sized, most_of
 from posteer.core import InputError, Progress, integer, phase, timed
 from posteer.core.device import undisturbed
 from posteer.core.leases import Terms
@@ -41,6 +42,8 @@ MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
 Held = TypeVar("Held")
 
 POLL_SECONDS, LONGEST_POLL = 0.2, 5.0
+SHARING = 4
+"""Workers that a bank of the store is cut for; a bank is the same however it is cut."""
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
 """Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
 
@@ -169,7 +172,8 @@ class Runner:
         return self._drawn(run, model, plan)
 
     def _drawn(self, run: RunConfig, model: Model, plan: DrawPlan) -> Path:
-        """Sizes that were found out are kept beside the bank: they draw the same one again."""
+        """All workers that need it draw together. Sizes that were found out are kept beside the
+        bank: they draw the same one again."""
         self.store.banks.mkdir(exist_ok=True)
         sized = is_sized(model, plan)
         kept = f"{run.model_fingerprint[:16]}-{_sizes_asked(plan, sized)}-{plan.seed}"
@@ -177,13 +181,20 @@ class Runner:
         sizes = path.with_suffix(".json")
         with self.store.claim(path.name, wait=True):
             bank = self._kept(path, load_bank)
-            if bank is None:
-                found = self._kept(sizes, _sizes_in) if sized else None
+            if bank is None and sized:
+                found = self._kept(sizes, _sizes_in)
                 if found is not None:
                     plan = replace(plan.of_sizes(found), free=())
-                bank = draw(Metered(model), plan, path, progress=self.report.within)
-            if sized and not sizes.exists():
+                alone = self.store.claiming.terms is None
+                within = self.report.within
+                bank = draw(Metered(model), plan, path, progress=within, exclusive=alone)
+            if bank is not None and sized and not sizes.exists():
                 write_sealed(sizes, {size: getattr(plan_of(bank), size) for size in SIZES})
+        if bank is None:
+            whole = most_of(model, plan)
+            size = shard_size(whole, SHARING)
+            given = (self.store.claiming, size, self.begin, self.report.within)
+            draw_together(Metered(model), whole, path, *given)
         return path
 
     def _kept(self, path: Path, read: Callable[[Path], Held]) -> Held | None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from posteer.core.device import pick_device
 from posteer.core.leases import Terms
 from posteer.core.registry import Registry
 from posteer.core.spec import Spec, parse_spec
@@ -53,6 +54,11 @@ class Prepared:
     execute: Executor
     spec: Spec
     terms: Terms | None
+
+    def place(self, device: str) -> str:
+        """The device that was asked for, as its workers have it."""
+        place = getattr(self.execute, "place", None)
+        return pick_device(device) if place is None else str(place(self.spec, device))
 
     def __call__(self, job: Job, device: str, workers: int, report: Report) -> None:
         self.execute(Work(job, device, workers, report, self.terms, self.spec))

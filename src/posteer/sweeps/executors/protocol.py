@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -47,7 +47,8 @@ class Executor(Protocol):
     To return with work left is no error: the outcome says how much.
 
     An executor may have a `prepare(spec)`, which is called before anything is written: it refuses
-    settings and what is not installed, and returns the terms of leases if its workers need them.
+    settings and what is not installed, and returns the terms of leases if its workers need them;
+    and a `place(spec, device)` that says what a device is called where they are.
     """
 
     def __call__(self, work: Work, /) -> None: ...
@@ -56,6 +57,13 @@ class Executor(Protocol):
 def run_here(work: Work) -> None:
     """Do a job in this process, and beside any others at work there."""
     work.job.work(Hand(work.device, work.report, work.terms))
+
+
+def remote(device: str, gpus: int) -> str:
+    """A device as workers elsewhere will have it; whether they do shows there."""
+    known = re.fullmatch(r"auto|cpu|cuda", str(device)) is not None
+    require(known, f"device '{device}': expected auto, cpu or cuda")
+    return ("cuda" if gpus else "cpu") if device == "auto" else str(device)
 
 
 def terms_in(spec: Spec, **settings: Any) -> tuple[Terms, dict[str, Any]]:
@@ -102,6 +110,3 @@ def kept_by(work: Work, name: str) -> Path:
     folder = work.job.home / "jobs" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
-
-
-Look = Callable[[], bool]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from posteer.core.errors import InputError, require
 from posteer.sweeps.executors.protocol import Work
@@ -17,9 +18,10 @@ def attend(
     work: Work,
     at_work: Callable[[], bool],
     complaints: Callable[[], list[str]] = list,
-    pause: float = WATCH_SECONDS,
+    logs: Path | None = None,
 ) -> None:
     """Tell what arrives until no worker is left; what workers complain of is raised."""
+    pause = WATCH_SECONDS
     look, busy, done = work.job.watch(work.report), True, False
     while busy:
         time.sleep(pause)
@@ -32,5 +34,5 @@ def attend(
     require(
         done,
         "the workers were killed from outside (out of memory?): the same command goes on, "
-        "with fewer `workers`",
+        "with fewer `workers`" + ("" if logs is None else f"; {logs} has what they wrote"),
     )

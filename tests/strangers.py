@@ -255,8 +255,8 @@ def doubtful(estimators):
 
 
 def here(work):
-    SHOWN.append(f"ran {work.config.name}")
-    run_here(work.folder, work.config, work.device, work.report)
+    SHOWN.append(f"ran {work.job.config.name}")
+    run_here(work)
 
 
 def short(record):

@@ -12,9 +12,11 @@ from sweeps import SMALL, small, toml
 
 from posteer.cli import main
 from posteer.core.errors import InputError
+from posteer.core.spec import Spec
 from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.executors import EXECUTORS, Work, run_here
 from posteer.sweeps.executors.local import run as local
+from posteer.sweeps.jobs.sweep import SweepJob
 from posteer.sweeps.runner import Report
 from posteer.sweeps.store import RunStore
 
@@ -29,7 +31,7 @@ def toy():
 
     def execute(work):
         seen.append(work)
-        run_here(work.folder, work.config, work.device, work.report)
+        run_here(work)
 
     EXECUTORS.add("toy", execute)
     yield seen
@@ -43,7 +45,7 @@ def test_one_of_ones_own_is_given_all_it_needs(toy, tmp_path):
         small(**FEW), tmp_path, device="cpu", workers=3, executor="toy", report=report
     )
     assert ended.statuses == {"done": RUNS} and len(solved) == RUNS
-    assert toy == [Work(tmp_path, small(**FEW), "cpu", 3, report)]
+    assert toy == [Work(SweepJob(tmp_path, small(**FEW)), "cpu", 3, report, None, Spec("toy"))]
 
 
 def test_what_is_done_is_not_asked_of_the_executor(tmp_path):
@@ -61,8 +63,7 @@ def test_threads_of_one_process_share_the_work_too(tmp_path):
     """POSIX locks alone would let both solve every batch."""
 
     def in_threads(work):
-        given = (work.folder, work.config, work.device, work.report)
-        threads = [threading.Thread(target=run_here, args=given) for _ in range(3)]
+        threads = [threading.Thread(target=run_here, args=(work,)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -92,14 +93,17 @@ def test_by_command(toy, tmp_path, monkeypatch, capsys):
     main(["sweep", "retry", "--failed", "--out", "runs", "--executor", "toy", "--json"])
     assert json.loads(capsys.readouterr().out)["done"] == RUNS and len(toy) == 2
     with pytest.raises(SystemExit):
-        main(["sweep", "--config", "mine.toml", "--out", "other", "--executor", "slurm"])
-    assert "unknown executor 'slurm': expected one of local" in capsys.readouterr().err
+        main(["sweep", "--config", "mine.toml", "--out", "other", "--executor", "cloud"])
+    assert (
+        "unknown executor 'cloud': expected one of local, shared, slurm, ray"
+        in capsys.readouterr().err
+    )
     assert not Path("other").exists()
 
 
 def test_what_a_worker_cannot_go_on_from_is_raised_here(tmp_path):
     with pytest.raises(InputError, match="no sweep was run here"):
-        local(Work(tmp_path, small(**FEW), "cpu", 2, Report()))
+        local(Work(SweepJob(tmp_path, small(**FEW)), "cpu", 2, Report()))
 
 
 def test_workers_killed_from_outside_are_told_and_what_they_solved_is_kept(tmp_path, monkeypatch):

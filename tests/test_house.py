@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views explorer cli __main__",
-    "core": "errors shapes limits rounding reading spec files sealing locks progress randomness "
-    "counters device threads userfiles registry keeping showing weights",
+    "core": "errors shapes limits rounding reading spec files sealing locks leases claiming "
+    "progress randomness counters device threads userfiles registry keeping showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry tallies finite_state atoms markov context_trees",
@@ -34,9 +34,9 @@ ORDER = {
     "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode narrow network model one_layer checkpoint",
-    "training": "plan data folder loop",
+    "training": "plan many data folder loop",
     "banks": "histories correction probes drawn reweighed atoms parts plans shipped tuning reading "
-    "rollouts sizing sampling checks",
+    "rollouts sizing sharding sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
     "families prior martingale ranks power departure report",
     "evaluation": "values ranking",
@@ -50,9 +50,10 @@ ORDER = {
     "methods.ppt.fused": "inputs compiling lanes philox_lanes sums steps cpu ascending",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
-    "sweeps": "configuration presets histories provenance runs records store parquet forecast "
-    "runner results executors execution",
-    "sweeps.executors": "protocol local",
+    "sweeps": "configuration presets histories provenance runs records packs manifest store "
+    "mending parquet forecast runner results jobs executors execution drawing trainings",
+    "sweeps.jobs": "protocol sweep draw train",
+    "sweeps.executors": "protocol watching local on_slurm on_ray",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "
     "claims tables",
     "views": "sentences catalogue machine figures terminal paper notebook pages",
@@ -62,7 +63,7 @@ ORDER = {
     "views.notebook": "html plots",
     "views.pages": "bundle columns curves latents facts report",
     "explorer": "menu asked frames runs steering guard server",
-    "cli": "options checking sweep pages listing __main__",
+    "cli": "options checking sweep trainings pages listing __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

@@ -24,6 +24,7 @@ from posteer.core.sealing import (
 from posteer.sweeps import parquet
 from posteer.sweeps.execution import run_sweep, standing
 from posteer.sweeps.histories import pack
+from posteer.sweeps.mending import set_damaged_aside
 from posteer.sweeps.records import DamagedError, seal, unseal
 from posteer.sweeps.results import consolidate, load_results, read_histories, read_sweep
 from posteer.sweeps.runner import Report
@@ -159,7 +160,7 @@ def test_a_sealed_record_of_something_else_is_set_aside(store, capsys, harm):
     assert name in refused(capsys, "tables", store.folder)
     status, _, err = call(capsys, "sweep", "status", "--out", store.folder)
     assert status == 0 and f"runs/{name}.json is damaged" in err
-    told = store.set_damaged_aside()
+    told = set_damaged_aside(store)
     assert len(told) == 1 and name in told[0]
 
 
@@ -170,7 +171,7 @@ def test_a_run_that_is_no_json_is_set_aside(store, capsys, content):
     path = sorted(store.runs.iterdir())[0]
     path.write_text(content)
     assert path.stem in refused(capsys, "tables", store.folder)
-    assert len(store.set_damaged_aside()) == 1
+    assert len(set_damaged_aside(store)) == 1
     with pytest.raises(DamagedError):
         unseal(content.encode(), path.stem)
 
@@ -182,7 +183,7 @@ def test_pipes_are_named_and_not_waited_for(store, capsys):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
     assert run.stem in refused(capsys, "tables", store.folder)
-    told = [*store.recover(), *store.set_damaged_aside()]
+    told = [*store.recover(), *set_damaged_aside(store)]
     assert len(told) == 3
     (store.folder / "sweep.json").unlink()
     os.mkfifo(store.folder / "sweep.json")

@@ -14,7 +14,7 @@ from torch import Tensor
 from posteer.banks.drawn import pack, unpack
 from posteer.banks.probes import Probe
 from posteer.core import InputError, Int, require
-from posteer.core.files import clean_leftovers, remove_folder, write_atomically
+from posteer.core.files import SOLVED, clean_leftovers, remove_folder, write_atomically
 from posteer.core.locks import Claims
 
 
@@ -50,21 +50,39 @@ class Rollouts:
         )
 
 
-_CHUNK = re.compile(r"\d{9,}-\d{9,}\.safetensors")
+_CHUNK = re.compile(r"(\d{9,})-(\d{9,})\.safetensors")
 KEYS = {"key": str, "first": int, "count": int, "seconds": float, "tokens": int}
 """What is written with each chunk."""
 
 
+def folder_of(out: Path) -> Path:
+    """Where the chunks of a bank are kept until it is whole."""
+    return out.with_name(f"{out.name}.parts")
+
+
+def chunk_name(first: int, count: int) -> str:
+    """The file of so many rollouts from the first on."""
+    return f"{first:09d}-{first + count:09d}.safetensors"
+
+
+def chunks_in(folder: Path) -> list[tuple[int, int]]:
+    """Where each chunk in a folder begins and ends, by its name."""
+    found = [_CHUNK.fullmatch(path.name) for path in folder.glob("*.safetensors")]
+    return sorted((int(one[1]), int(one[2])) for one in found if one is not None)
+
+
 def _is_ours(name: str) -> bool:
-    return name == "lock" or _CHUNK.fullmatch(name) is not None
+    ours = _CHUNK.fullmatch(name) or SOLVED.fullmatch(name)
+    return name == "lock" or ours is not None
 
 
 class Parts:
     """Finished chunks of a draw: in a folder beside the bank, or in memory without one."""
 
-    def __init__(self, out: Path | None, key: str) -> None:
-        self.folder = None if out is None else out.with_name(f"{out.name}.parts")
+    def __init__(self, out: Path | None, key: str, exclusive: bool = True) -> None:
+        self.folder = None if out is None else folder_of(out)
         self.out, self.key = out, key
+        self.exclusive = exclusive  # else whoever draws has claimed it otherwise
         self.length: int | None = None  # of rollouts, where a draw found it out
         self.held: dict[tuple[int, int], tuple[dict[str, Tensor], float, int]] = {}
         self._claimed: ExitStack | None = None
@@ -94,7 +112,7 @@ class Parts:
 
     def _claim(self, folder: Path) -> None:
         """One draw at a time: two would draw the same rollouts."""
-        if self._claimed is None:
+        if self._claimed is None and self.exclusive:
             self._claimed = ExitStack()
             mine = self._claimed.enter_context(Claims(folder / "lock").claim("draw"))
             require(mine, f"another process is drawing into {folder}")
@@ -142,17 +160,16 @@ class Parts:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._claim(self.folder)
-            facts = {
-                "key": self.key,
-                "first": first,
-                "count": count,
-                "seconds": seconds,
-                "tokens": tokens,
-            }
-            if self.length is not None:
-                facts["rollout_length"] = self.length
-            name = f"{first:09d}-{first + count:09d}.safetensors"
-            write_atomically(self.folder / name, pack(tensors, facts))
+            write_atomically(self.folder / chunk_name(first, count), self.chunk(first, count))
+
+    def chunk(self, first: int, count: int) -> bytes:
+        """The file of a chunk that is held."""
+        tensors, seconds, tokens = self.held[first, count]
+        facts = {"key": self.key, "first": first, "count": count}
+        facts |= {"seconds": seconds, "tokens": tokens}
+        if self.length is not None:
+            facts["rollout_length"] = self.length
+        return pack(tensors, facts)
 
     def probe(self) -> Probe | None:
         """What the model predicted when the first chunks were drawn."""

@@ -58,15 +58,17 @@ def draw_bank(
     *,
     chunk: int | None = None,
     progress: Progress | None = None,
+    exclusive: bool = True,
 ) -> LatentBank:
     """Roll out and count, `chunk` rollouts at a time (as many as the memory takes by default, and
     fewer once it turns out to take less).
 
     With `out`, finished chunks are kept beside it: the same call goes on after an interruption and
-    returns the finished bank if it is there already.
+    returns the finished bank if it is there already. It locks them, unless the caller has seen to
+    it that nobody else draws.
     """
     family = plan.check(model)
-    parts = Parts(out, key_of(model.fingerprint, plan))
+    parts = Parts(out, key_of(model.fingerprint, plan), exclusive)
     bank = bank_there(model, plan, parts)
     if bank is not None:
         return bank

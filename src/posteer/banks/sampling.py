@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ from posteer.models.registry import open_model
 from posteer.tokens.prompts import parse_context
 
 UNVISITED = DrawPlan().unvisited
+
+Drawer = Callable[[Model, DrawPlan, Path | None, int | None], LatentBank]
+"""Draws a plan of a model into a file, in chunks of so many rollouts."""
 
 
 def asked_family(model: Model, asked: str | Any | None) -> str:
@@ -71,6 +74,7 @@ def sample(
     alphabet: str | Sequence[str | int] | Any = None,
     text: str | Any = "",
     progress: Watch = None,
+    drawn_by: Drawer | None = None,
 ) -> LatentBank:
     """Draw a model's own latent prior, or its posterior after `context`, by rolling it out.
 
@@ -85,7 +89,8 @@ def sample(
     `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
     the model's own finite prior. With `tuned` it is Markov kernels of the order, and smoothed as,
     predicts held-out rollouts best, whatever the utility; by default so for a language model
-    where nothing else is said. `alphabet` and `text` as in a request.
+    where nothing else is said. `alphabet` and `text` as in a request. `drawn_by` draws a plan of
+    a model into a file in place of this process.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -143,4 +148,6 @@ def sample(
     opened.conditioned(plan.context)  # exact Bayes refuses what it cannot have read
     where = None if out is None else checked_path(path_of(out, "out"))
     with leaving(opened.name):
+        if drawn_by is not None:
+            return drawn_by(opened, plan, where, chunk)
         return draw(Metered(opened), plan, where, chunk=chunk, progress=progress)

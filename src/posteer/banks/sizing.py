@@ -79,14 +79,17 @@ def draw(
     tokens: int | None = None,
     chunk: int | None = None,
     progress: Progress | None = None,
+    exclusive: bool = True,
 ) -> LatentBank:
     """The bank of a plan for at most so many model tokens; sizes that nobody named are found out
-    where the model's speed is not known. `out` and `chunk` as in `draw_bank`."""
+    where the model's speed is not known. `out`, `chunk` and `exclusive` as in `draw_bank`."""
     if is_sized(model, plan):
-        return draw_within(model, plan, out, tokens=tokens, chunk=chunk, progress=progress)
+        return draw_within(
+            model, plan, out, tokens=tokens, chunk=chunk, progress=progress, exclusive=exclusive
+        )
     whole = most_of(model, plan)
     require_affordable(whole.price(model), tokens)
-    return draw_bank(model, whole, out, chunk=chunk, progress=progress)
+    return draw_bank(model, whole, out, chunk=chunk, progress=progress, exclusive=exclusive)
 
 
 def require_affordable(price: int, tokens: int | None) -> None:
@@ -106,6 +109,7 @@ def draw_within(
     tokens: int | None = None,
     chunk: int | None = None,
     progress: Progress | None = None,
+    exclusive: bool = True,
     clock: Clock = time.perf_counter,
 ) -> LatentBank:
     """A bank of the sizes that `plan.seconds` and so many model tokens allow.
@@ -117,7 +121,7 @@ def draw_within(
     family = whole.check(model)
     require_affordable(least_of(model, plan).price(model), tokens)
     any_sizes = whole.of_sizes(dict.fromkeys(whole.free, 0))
-    parts = Parts(out, key_of(model.fingerprint, any_sizes))
+    parts = Parts(out, key_of(model.fingerprint, any_sizes), exclusive)
     bank = bank_there(model, whole, parts, whole.free)
     if bank is not None:
         return bank

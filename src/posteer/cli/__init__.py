@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from posteer import __version__
-from posteer.cli import checking, listing, pages, sweep
+from posteer.cli import checking, listing, pages, sweep, trainings
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -19,6 +19,7 @@ from posteer.cli.options import (
     Context,
     Device,
     DrawSeconds,
+    Executor,
     File,
     FileOrNone,
     Horizon,
@@ -32,6 +33,7 @@ from posteer.cli.options import (
     View,
     Whole,
     WholeOrNone,
+    Workers,
     print_json,
 )
 from posteer.core.errors import InputError, Interrupted, in_options, require
@@ -198,6 +200,8 @@ def sample(
         FileOrNone, Parameter(help="Draw what --check found: .svg, .pdf or .png.")
     ] = None,
     device: Device = "auto",
+    workers: Workers = 1,
+    executor: Executor = "local",
     alphabet: Alphabet = None,
     text: OpeningText = "",
     as_json: AsJson = False,
@@ -221,6 +225,12 @@ def sample(
 
         require_drawable(sampling.family_drawn(opened, family))
     with console.delayed_progress() as progress:
+        by = None
+        if executor != "local" or workers != 1:
+            from posteer.sweeps.drawing import DrawnBy
+
+            require(out is not None, "workers share a draw by its file: expected --out")
+            by = DrawnBy(executor, workers, model, device, alphabet, text, progress)
         bank = sampling.sample(
             opened,
             rollouts=rollouts,
@@ -234,6 +244,7 @@ def sample(
             out=out,
             chunk=chunk,
             progress=progress,
+            drawn_by=by,
         )
         report = checks.check_filter(opened, bank, settings, progress) if check else None
     where = None if out is None else str(out)
@@ -316,6 +327,7 @@ def models(
 app.command(listing.methods)
 app.command(listing.utilities)
 listing.completion_of(app)
+app.command(trainings.train_many)
 app.command(checking.check)
 app.command(sweep.app)
 app.command(sweep.tables)

@@ -52,6 +52,14 @@ UtilityName = Annotated[
         "./file.py:function."
     ),
 ]
+Workers = Annotated[Whole, Parameter(help="Processes, or jobs of a cluster; more may join.")]
+Executor = Annotated[
+    str,
+    Parameter(
+        help="Where the work runs: local, shared(lease=60), slurm(partition=gpu,minutes=240), "
+        "ray(address=auto), or one a package offers."
+    ),
+]
 DrawSeconds = Annotated[
     float, Parameter(help="Time to draw for, where no size is given for a model of your own.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from posteer.cli.options import AsJson as Json
-from posteer.cli.options import File, FileOrNone, Whole, WholeOrNone, print_json
+from posteer.cli.options import Executor, File, FileOrNone, WholeOrNone, Workers, print_json
 from posteer.core.errors import InputError, require
 from posteer.core.spec import within
 
@@ -22,8 +22,6 @@ Preset = Annotated[str | None, Parameter(help="paper (5,100 runs), own-context, 
 Config = Annotated[FileOrNone, Parameter(help="A TOML file; docs/SWEEPS.md shows one.")]
 Out = Annotated[File, Parameter(help="Folder of the runs.")]
 Device = Annotated[str, Parameter(help="Where to run: auto, cpu or cuda.")]
-Workers = Annotated[Whole, Parameter(help="Processes. More may join from other machines.")]
-Executor = Annotated[str, Parameter(help="Where the work runs: local, or one a package offers.")]
 BatchSize = Annotated[
     WholeOrNone, Parameter(name="--batch", help="Runs solved as one tensor programme.")
 ]

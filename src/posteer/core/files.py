@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from posteer.core.spec import shown
 
 LEFTOVER = re.compile(r"\.(?P<name>.+)\.\d+-[0-9a-f]{8}\.part")
 """What a killed process leaves of `name`: the file or folder it was writing."""
+SOLVED = re.compile(r"\..+\.[0-9a-f]{16}\.solved")
+"""What one leaves that was killed, or had lost its claim, before it could publish (`leases`)."""
 _EXCHANGE = 2
 
 
@@ -145,6 +148,17 @@ def remove_folder(folder: Path, ours: Callable[[str], bool]) -> bool:
     with suppress(OSError):
         folder.rmdir()
     return not folder.exists()
+
+
+def remove_stale(folder: Path, seconds: float) -> None:
+    """Remove what killed processes were writing into a folder that others write into now: files
+    that are so old."""
+    for part in [*folder.glob(".*.part"), *folder.glob(".*.solved")]:
+        with suppress(FileNotFoundError):  # its writer is done with it
+            old = time.time() - part.lstat().st_mtime > seconds
+            ours = LEFTOVER.fullmatch(part.name) or SOLVED.fullmatch(part.name)
+            if old and ours and not part.is_dir():
+                part.unlink()
 
 
 def clean_leftovers(

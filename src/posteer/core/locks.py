@@ -8,6 +8,7 @@ long as it claims anything there, and remembers what.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from posteer.core.errors import InputError
 
 try:
     import fcntl
@@ -31,15 +34,21 @@ class _File:
     owners: dict[int, int] = field(default_factory=dict)
 
 
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _FILES: dict[tuple[int, int], _File] = {}
 _CHANGED = threading.Condition()
 
 
 @dataclass(frozen=True)
 class Claims:
-    """Pieces of work by key, in a file that is made when the first is claimed."""
+    """Pieces of work by key, in a file that is made when the first is claimed.
+
+    A file system without locks is refused, or where they are not `needed` everything is everybody's
+    there.
+    """
 
     path: Path
+    needed: bool = True
 
     @contextmanager
     def claim(self, key: str, wait: bool = False) -> Iterator[bool]:
@@ -58,12 +67,28 @@ class Claims:
             return
         mine = False
         try:
-            mine = _locked(file, at, wait)
+            mine = self._locked(file, at, wait)
             yield mine
         finally:
             if mine:
-                fcntl.lockf(file.handle, fcntl.LOCK_UN, 1, at)
+                with suppress(OSError):  # none was had
+                    fcntl.lockf(file.handle, fcntl.LOCK_UN, 1, at)
             _leave(file, at)
+
+    def _locked(self, file: _File, at: int, wait: bool) -> bool:
+        """Whether the byte is this process's now, and no other's."""
+        try:
+            fcntl.lockf(file.handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, at)
+        except (BlockingIOError, PermissionError):  # systems differ in what they call it
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            if self.needed:
+                raise InputError(
+                    f"{self.path}: this file system has no locks: `executor` shared needs none"
+                ) from error
+        return True
 
 
 def _enter(path: Path, at: int, wait: bool) -> _File | None:
@@ -80,15 +105,6 @@ def _enter(path: Path, at: int, wait: bool) -> _File | None:
             if file.owners[at] == me:
                 raise RuntimeError(f"{path}: a claim that waits for itself")
             _CHANGED.wait()
-
-
-def _locked(file: _File, at: int, wait: bool) -> bool:
-    """Whether the byte is this process's now, and no other's."""
-    try:
-        fcntl.lockf(file.handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB), 1, at)
-    except (BlockingIOError, PermissionError):  # systems differ in what they call it
-        return False
-    return True
 
 
 def _leave(file: _File, at: int) -> None:

@@ -11,19 +11,21 @@ import argparse
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from posteer.core.device import pick_device, undisturbed
+from posteer.core.device import undisturbed
 from posteer.core.errors import InputError, in_options
 from posteer.core.spec import within
 from posteer.sweeps.configuration import SweepConfig, read_config
-from posteer.sweeps.executors import EXECUTORS, Work
+from posteer.sweeps.executors import prepared
 from posteer.sweeps.forecast import require_possible
+from posteer.sweeps.jobs.sweep import SweepJob
+from posteer.sweeps.mending import set_damaged_aside, set_outdated_aside
 from posteer.sweeps.presets import preset
-from posteer.sweeps.records import Record
+from posteer.sweeps.records import DamagedError, Record
 from posteer.sweeps.runner import MOST_WORKERS, Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
 from posteer.sweeps.store import Contents, RunStore
@@ -66,29 +68,44 @@ def run_sweep(
     keeps the size of its batches.
     """
     within(workers, "workers", 1, MOST_WORKERS)
-    device, report = pick_device(device), report or Report()
-    size, execute = size_of_batches(batch_size, device), EXECUTORS[executor]
+    execute, report = prepared(executor), report or Report()
+    device = execute.place(device)
+    size = size_of_batches(batch_size, device)
     expansion = expand(config)
     held = RunStore(out).names()
     require_possible(run for run in expansion.runs if run.name not in held)
     store = RunStore.create(
-        out, config, size, extend=extend, any_size=batch_size is None, warn=report.warn
+        out,
+        config,
+        size,
+        extend=extend,
+        any_size=batch_size is None,
+        warn=report.warn,
+        terms=execute.terms,
     )
-    for text in [*store.recover(), *store.set_damaged_aside()]:
-        report.warn(text)
-    for text in store.set_outdated_aside([asdict(run) for run in expansion.runs]):
-        report.warn(text)
-    for record in _records(store, expansion) if retry_failed else []:
-        if record["status"] == "failed":
+    with store.claiming.alive():
+        for text in [*store.recover(), *set_damaged_aside(store)]:
+            report.warn(text)
+        for text in set_outdated_aside(store, expansion.runs):
+            report.warn(text)
+        failed = [one for one in _records(store, expansion) if one["status"] == "failed"]
+        for record in failed if retry_failed else []:
             report.warn(f"again: {_label(record)} ({record['error']})")
-            store.forget(name_of(record["configuration"]))
-    execute(Work(out, config, device, workers, report))
+        if retry_failed:
+            store.forget(name_of(record["configuration"]) for record in failed)
+    execute(SweepJob(out, config), device, workers, report)
     return outcome(store, expansion)
 
 
 def outcome(store: RunStore, expansion: Expansion) -> Outcome:
     """How a sweep stands whose runs are known."""
     return _counted(_records(store, expansion), len(expansion.runs))
+
+
+def in_short(record: Record) -> Record:
+    """What an outcome is counted of: a million records are held so."""
+    kept = ("configuration", "status", "error")
+    return {**{key: record[key] for key in kept}, "provenance": record["provenance"]}
 
 
 def standing(there: Contents) -> Outcome:
@@ -106,7 +123,8 @@ def _counted(records: list[Record], total: int) -> Outcome:
 
 
 def _records(store: RunStore, expansion: Expansion) -> list[Record]:
-    return store.records(run.name for run in expansion.runs)[0]
+    scanned = store.scan(run.name for run in expansion.runs)
+    return [in_short(one) for _, one in scanned if not isinstance(one, DamagedError)]
 
 
 def _label(record: Record) -> str:

@@ -6,6 +6,7 @@ one of them, and what a killed process had claimed is free again.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -16,10 +17,12 @@ from posteer.api.eliciting import elicit_batch
 from posteer.banks import DrawPlan, load_bank
 from posteer.banks.plans import SIZES, plan_of
 from posteer.banks.probes import behaviour
+from posteer.banks.sharding import draw_together, shard_size
 from posteer.banks.shipped import shipped_path
-from posteer.banks.sizing import draw, is_sized
+from posteer.banks.sizing import draw, is_sized, most_of
 from posteer.core import InputError, Progress, integer, phase, timed
 from posteer.core.device import undisturbed
+from posteer.core.leases import Terms
 from posteer.core.sealing import read_sealed, write_sealed
 from posteer.core.spec import within
 from posteer.methods.answers import StopReason
@@ -38,7 +41,9 @@ MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
 
 Held = TypeVar("Held")
 
-POLL_SECONDS = 0.2
+POLL_SECONDS, LONGEST_POLL = 0.2, 5.0
+SHARING = 4
+"""Workers that a bank of the store is cut for; a bank is the same however it is cut."""
 BATCH_SIZES = {"cpu": 20, "cuda": 310}
 """Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
 
@@ -68,6 +73,7 @@ class Runner:
     bank_files: dict[str, Path]
     device: str
     report: Report = field(default_factory=Report)
+    begin: int = 0
     _models: dict[str, tuple[Model, str]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -75,13 +81,17 @@ class Runner:
         session = Session(self.device, self.store.batch_size)
         path = self.store.sessions / f"{session.name}.json"
         self._recover()
-        left = list(self.batches)
-        while left:
-            before = len(left)
-            left = [batch for batch in left if not self._attend(batch, session, path)]
-            if len(left) == before:  # the rest is in other hands: look again, they may be killed
-                time.sleep(POLL_SECONDS)
-                self._recover()
+        self.store.refresh()
+        left, pause = self.batches[self.begin :] + self.batches[: self.begin], POLL_SECONDS
+        with self.store.claiming.alive():
+            while left:
+                before = len(left)
+                left = [batch for batch in left if not self._attend(batch, session, path)]
+                pause = POLL_SECONDS if len(left) < before else min(1.5 * pause, LONGEST_POLL)
+                if len(left) == before:  # the rest is in other hands: look again, they may die
+                    time.sleep(pause)
+                    self._recover()
+                    self.store.refresh()
 
     def _recover(self) -> None:
         for text in self.store.recover():
@@ -91,7 +101,7 @@ class Runner:
         """Whether nothing is left to do for a batch."""
         if all(self.store.has(run.name) for run in batch.runs):
             return True
-        with self.store.claim(batch.key) as mine:
+        with self.store.claim_batch(batch.key) as mine:
             if not mine:
                 return False
             self.store.finish(batch.key)  # its last owner may have been killed while committing
@@ -101,7 +111,8 @@ class Runner:
             with timed() as phases:
                 records = self._solve(runs)
             started = time.perf_counter()
-            self.store.commit(batch.key, records)
+            if not self.store.commit(batch.key, records):
+                return False  # we were away for longer than our lease: it is in other hands
             phases["store"] = time.perf_counter() - started
             for record in records:
                 for what, seconds in record["seconds"].items():
@@ -161,7 +172,8 @@ class Runner:
         return self._drawn(run, model, plan)
 
     def _drawn(self, run: RunConfig, model: Model, plan: DrawPlan) -> Path:
-        """Sizes that were found out are kept beside the bank: they draw the same one again."""
+        """All workers that need it draw together. Sizes that were found out are kept beside the
+        bank: they draw the same one again."""
         self.store.banks.mkdir(exist_ok=True)
         sized = is_sized(model, plan)
         kept = f"{run.model_fingerprint[:16]}-{_sizes_asked(plan, sized)}-{plan.seed}"
@@ -169,13 +181,20 @@ class Runner:
         sizes = path.with_suffix(".json")
         with self.store.claim(path.name, wait=True):
             bank = self._kept(path, load_bank)
-            if bank is None:
-                found = self._kept(sizes, _sizes_in) if sized else None
+            if bank is None and sized:
+                found = self._kept(sizes, _sizes_in)
                 if found is not None:
                     plan = replace(plan.of_sizes(found), free=())
-                bank = draw(Metered(model), plan, path, progress=self.report.within)
-            if sized and not sizes.exists():
+                alone = self.store.claiming.terms is None
+                within = self.report.within
+                bank = draw(Metered(model), plan, path, progress=within, exclusive=alone)
+            if bank is not None and sized and not sizes.exists():
                 write_sealed(sizes, {size: getattr(plan_of(bank), size) for size in SIZES})
+        if bank is None:
+            whole = most_of(model, plan)
+            size = shard_size(whole, SHARING)
+            given = (self.store.claiming, size, self.begin, self.report.within)
+            draw_together(Metered(model), whole, path, *given)
         return path
 
     def _kept(self, path: Path, read: Callable[[Path], Held]) -> Held | None:
@@ -189,11 +208,26 @@ class Runner:
 
 
 @undisturbed()
-def run_here(folder: Path, config: SweepConfig, device: str, report: Report | None = None) -> None:
-    """Solve, in this process and beside any others at work there, what a store lacks of a sweep."""
-    expansion, store = expand(config), RunStore(folder)
+def solve_here(
+    folder: Path,
+    config: SweepConfig,
+    device: str,
+    report: Report | None = None,
+    *,
+    terms: Terms | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> None:
+    """Solve, in this process and beside any others at work there, what a store lacks of a sweep.
+
+    With `terms` by leases. A worker that is one of many begins at a place of its own.
+    """
+    expansion, store = expand(config), RunStore(folder, terms)
     work = batches(expansion.runs, store.batch_size)
-    Runner(store, work, expansion.bank_files, device, report or Report()).run()
+    worker, of = share
+    begin = len(work) * worker // of
+    if terms is not None and of == 1:  # nobody knows how many there are
+        begin = secrets.randbelow(len(work))
+    Runner(store, work, expansion.bank_files, device, report or Report(), begin).run()
 
 
 def solve_one(

@@ -2,15 +2,17 @@
 
     sweep.json          the configuration, the size of batches, the format, versions of posteer
     runs/HASH.json      one finished run each; it is done if this file is there and whole
+    packs/*.pack        or many of them in one file, where the sweep is large (`sweeps.packs`)
     commits/KEY.json    a solved batch on its way into runs/
-    claims              locked where a process is at work (`core.locks`)
+    claims, leases/     where a process is at work (`core.claiming`)
     quarantine/         files that were not whole, kept to be looked at
     banks/              latents drawn for the sweep
     sessions/           what each command that worked on the store did, and how long
 
 A batch is written as one file first and only then spread over `runs/`: whoever opens the store
 next finishes an interrupted spreading. So a solved batch is there as a whole or not at all, and a
-killed sweep goes on with the very batches an uninterrupted one would solve.
+killed sweep goes on with the very batches an uninterrupted one would solve. In a large sweep that
+file is the batch's place, and there is nothing to spread.
 
 A store may come from anybody. Every file is sealed, so that damage shows; but a seal is no
 signature: names of files are matched against those we write, and no code is run because a store
@@ -22,20 +24,21 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from posteer import __version__
+from posteer.core.claiming import Claiming
 from posteer.core.errors import InputError, require
-from posteer.core.files import LEFTOVER, read_plain, write_atomically, write_each
-from posteer.core.locks import Claims
+from posteer.core.files import read_plain, remove_stale, write_each
+from posteer.core.leases import Terms
 from posteer.core.reading import read_json
 from posteer.core.sealing import read_sealed, write_sealed
 from posteer.sweeps.configuration import (
-    MOST_RUNS,
     Place,
     SweepConfig,
     config_from,
@@ -44,22 +47,26 @@ from posteer.sweeps.configuration import (
     place_of,
     planned,
 )
+from posteer.sweeps.manifest import DamagedSweepError, description, read_manifest
+from posteer.sweeps.packs import Packs, pack_name, packed
 from posteer.sweeps.records import DamagedError, Record, is_run_file, seal, unseal
 from posteer.sweeps.runs import name_of
 
-FORMAT = "posteer-runs-1"
 SESSION = {"began": str, "ended": str, "runs": int, "wall_seconds": float, "phases": dict}
 """What a session says, at least."""
-OWN = {"runs", "commits", "sessions", "claims", "banks", "quarantine"}
+OWN = {"runs", "packs", "commits", "sessions", "claims", "leases", "banks", "quarantine", "jobs"}
 STALE_SECONDS = 3600.0
+MOST_LOOSE = 10_000
+"""Runs of a sweep that are kept as a file each."""
+
+PACKING = "packs"
+"""What is claimed to join packs, or to change what is in them."""
+
+Scanned = tuple[str, Record | DamagedError]
 
 
 def _is_ours(name: str) -> bool:
     return name in OWN or name.endswith(".part")
-
-
-class DamagedSweepError(InputError):
-    """A sweep.json that is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +93,16 @@ class Contents:
 
 
 class RunStore:
-    """A folder of runs that many processes may work on at once."""
+    """A folder of runs that many processes may work on at once: by locks, or with `terms` by
+    leases."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, terms: Terms | None = None) -> None:
         self.folder = folder
         self.runs, self.commits = folder / "runs", folder / "commits"
         self.quarantine, self.banks = folder / "quarantine", folder / "banks"
         self.sessions = folder / "sessions"
-        self._claims = Claims(folder / "claims")
+        self.claiming = Claiming(folder / "claims", folder / "leases", terms)
+        self.packs = Packs(folder / "packs")
 
     @classmethod
     def open(cls, folder: Path) -> RunStore:
@@ -116,13 +125,14 @@ class RunStore:
         extend: bool = False,
         any_size: bool = True,
         warn: Callable[[str], None] = lambda _text: None,
+        terms: Terms | None = None,
     ) -> RunStore:
         """A store to run a sweep in: new, or one that holds this sweep, by this version.
 
         Batches are cut once and for all: a store keeps its size. `any_size` accepts it, whatever
         it is. A damaged sweep.json is set aside and made anew of the command and the runs.
         """
-        store = cls(folder)
+        store = cls(folder, terms)
         if folder.exists() and not store.described:
             ours = folder.is_dir() and all(_is_ours(path.name) for path in folder.iterdir())
             require(
@@ -138,7 +148,7 @@ class RunStore:
                 before = store.manifest().get("versions")
                 config, batch_size = store._accept(config, batch_size, extend, any_size)
                 versions = before and sorted({*before, __version__})
-            facts = _description(config, batch_size, __version__, versions)
+            facts = description(config, batch_size, __version__, versions)
             if not store.described or facts != store.manifest():
                 write_sealed(folder / "sweep.json", facts)
         return store
@@ -150,6 +160,11 @@ class RunStore:
     @property
     def batch_size(self) -> int:
         return int(self.manifest()["batch"])
+
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether batches are kept as packs."""
+        return sum(grid.size for grid in self.config().grids) > MOST_LOOSE
 
     def _accept(
         self, config: SweepConfig, batch_size: int, extend: bool, any_size: bool
@@ -184,50 +199,31 @@ class RunStore:
             version = versions[-1] if versions else __version__
             sizes = [one["batch"] for one in self.read_sessions()[0] if "batch" in one]
             kept = self.keep_aside(self.folder / "sweep.json")
-            facts = _description(whole, sizes[-1] if sizes else batch_size, version, versions)
+            facts = description(whole, sizes[-1] if sizes else batch_size, version, versions)
             write_sealed(self.folder / "sweep.json", facts)
             warn(f"{error}: moved to {kept}, made anew of the command and {len(records)} runs")
 
     def manifest(self) -> dict[str, Any]:
-        path = self.folder / "sweep.json"
-        require(path.exists(), f"{self.folder}: no sweep was run here (there is no sweep.json)")
-        try:
-            facts = read_sealed(path)
-        except InputError as error:
-            raise DamagedSweepError(f"{error}") from error
-        require(
-            facts.get("format") == FORMAT,
-            f"{self.folder}: a store of format {facts.get('format')!r}, and this posteer "
-            f"({__version__}) reads {FORMAT!r}: use the version that wrote it",
-        )
-        batch, versions = facts.get("batch"), facts.get("versions", [])
-        texts = [facts.get("version"), *(versions if isinstance(versions, list) else [None])]
-        good = type(batch) is int and 1 <= batch <= MOST_RUNS
-        good = good and all(isinstance(text, str) for text in texts)
-        if not good or not isinstance(facts.get("configuration"), dict):
-            raise DamagedSweepError(f"{path} is damaged: it describes no sweep")
-        try:
-            config_from(facts["configuration"], str(path))
-        except InputError as error:
-            raise DamagedSweepError(f"{path} is damaged: {error}") from error
-        return facts
+        return read_manifest(self.folder)
 
     def config(self) -> SweepConfig:
         return config_from(self.manifest()["configuration"], str(self.folder / "sweep.json"))
 
-    def contents(self) -> Contents:
-        """What there is of the sweep. A store of an earlier version does not say which versions of
-        posteer it holds runs of: they are not looked at."""
+    def contents(self, keep: Callable[[Record], Record] = lambda record: record) -> Contents:
+        """What there is of the sweep, of each record what `keep` returns. A store of an earlier
+        version does not say which versions of posteer it holds runs of: they are not looked at."""
         versions, places = self.manifest().get("versions"), planned(self.config())
-        whole, damaged = self.records()
-        records, strangers = [], []
-        for one in whole:
+        records, strangers, damaged = [], [], {}
+        for name, one in self.scan():
+            if isinstance(one, DamagedError):
+                damaged[name] = str(one)
+                continue
             ours = versions is None or one["provenance"].get("posteer") in versions
             if ours and place_of(one["configuration"]) in places:
-                records.append(one)
+                records.append(keep(one))
             else:
-                strangers.append(name_of(one["configuration"]))
-        return Contents(records, strangers, damaged, places)
+                strangers.append(name)
+        return Contents(records, strangers, damaged | self.packs.damaged, places)
 
     def read_sessions(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """What each process did, in order, and what is wrong with files that cannot say."""
@@ -243,66 +239,56 @@ class RunStore:
         return found, damaged
 
     def has(self, name: str) -> bool:
-        return (self.runs / f"{name}.json").exists()
+        """Whether a run is there, as far as this process has looked (`refresh`)."""
+        return bytes.fromhex(name) in self.packs.held or (self.runs / f"{name}.json").exists()
+
+    def refresh(self) -> None:
+        """See which packs others have written."""
+        self.packs.refresh()
 
     def names(self) -> set[str]:
         """Runs whose files are there; whether they are whole shows on reading."""
-        return {path.stem for path in self.runs.glob("[!.]*.json")}
+        loose = {path.stem for path in self.runs.glob("[!.]*.json")}
+        self.refresh()  # after them: what is packed meanwhile is in one or both
+        return loose | {run.hex() for run in self.packs.held}
 
     def read(self, name: str) -> Record:
         try:
             return unseal(read_plain(self.runs / f"{name}.json"), name)
+        except FileNotFoundError:
+            return unseal(self.packs.read(name), name)
         except InputError as error:
             raise DamagedError("not a plain file") from error
 
-    def records(self, names: Iterable[str] | None = None) -> tuple[list[Record], dict[str, str]]:
-        """All whole records by name, and what is wrong with each file that is not."""
-        found, damaged = [], {}
-        for name in sorted(self.names() if names is None else names):
+    def scan(self, names: Iterable[str] | None = None) -> Iterator[Scanned]:
+        """Records by name, or what is wrong with their files; one at a time, those in packs after
+        the others."""
+        there = sorted(self.names())
+        wanted = set(there if names is None else names)
+        for name in there:
+            if name not in wanted or bytes.fromhex(name) in self.packs.held:
+                continue
             try:
-                found.append(self.read(name))
+                yield name, self.read(name)
             except DamagedError as error:
-                damaged[name] = str(error)
+                yield name, error
             except FileNotFoundError:
                 continue  # another process is setting it aside
-        return found, damaged
+        for name, data in self.packs.read_all(wanted.__contains__):
+            try:
+                yield name, unseal(data, name)
+            except DamagedError as error:
+                yield name, error
 
-    def set_damaged_aside(self) -> list[str]:
-        """Look at every file; what is not whole is set aside and named."""
-        told = []
-        for name in self.records()[1]:
-            with self.claim(name, wait=True):
-                try:
-                    self.read(name)  # another process may have mended it since
-                except FileNotFoundError:
-                    continue
-                except DamagedError as error:
-                    kept = self.keep_aside(self.runs / f"{name}.json")
-                    told.append(f"runs/{name}.json is damaged ({error}): moved to {kept}")
-        for name, wrong in self.read_sessions()[1].items():
-            told.append(f"{wrong}: moved to {self.keep_aside(self.sessions / name)}")
-        return told
-
-    def set_outdated_aside(self, runs: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Set aside runs that stand where one of these configurations does, with the same bank, and
-        are none of them: of a model or a utility as it was before it changed. Tables would not know
-        which to show."""
-        own = {name_of(dict(one)): (place_of(one), one["bank"]) for one in runs}
-        places, found = set(own.values()), Counter[str]()
-        for record in self.records(self.names() - own.keys())[0]:
-            configuration = record["configuration"]
-            name = name_of(configuration)
-            if (place_of(configuration), configuration["bank"]) not in places:
-                continue
-            with self.claim(name, wait=True):
-                if self.has(name):
-                    self.keep_aside(self.runs / f"{name}.json")
-                    found[configuration["model"]] += 1
-        return [
-            f"{n} runs of {model} from before it, or a utility, changed are moved to "
-            f"{self.quarantine}: they are run again"
-            for model, n in found.items()
-        ]
+    def records(self, names: Iterable[str] | None = None) -> tuple[list[Record], dict[str, str]]:
+        """All whole records by name, and what is wrong with each file that is not."""
+        found, damaged = {}, {}
+        for name, one in self.scan(names):
+            if isinstance(one, DamagedError):
+                damaged[name] = str(one)
+            else:
+                found[name] = one
+        return [found[name] for name in sorted(found)], damaged
 
     def keep_aside(self, path: Path) -> Path:
         """Move a damaged file out of the way; it is never deleted."""
@@ -311,37 +297,77 @@ class RunStore:
         path.rename(kept)
         return kept
 
-    def forget(self, name: str) -> None:
-        """Drop a run that is to be run again."""
-        (self.runs / f"{name}.json").unlink(missing_ok=True)
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop runs that are to be run again."""
+        gone = list(names)
+        for name in gone:
+            (self.runs / f"{name}.json").unlink(missing_ok=True)
+        self.refresh()
+        if any(bytes.fromhex(name) in self.packs.held for name in gone):
+            with self.claim(PACKING, wait=True):
+                self.refresh()
+                self.packs.drop(gone)
 
-    def commit(self, key: str, records: list[Record]) -> None:
-        """Keep the runs of a batch, all of them at one moment."""
-        files = {f"{name_of(r['configuration'])}.json": seal(r).decode() for r in records}
-        journal = self.commits / f"{key}.json"
-        write_atomically(journal, json.dumps(files).encode())
-        self._spread(journal)
+    def commit(self, key: str, records: list[Record]) -> bool:
+        """Keep the runs of a batch, all of them at one moment; False if it is another's by now,
+        and then nothing is kept."""
+        files = {name_of(r["configuration"]): seal(r) for r in records}
+        target = self._target(key)
+        if not self.is_large:
+            whole = {f"{name}.json": data.decode() for name, data in files.items()}
+            if not self.claiming.publish(key, target, json.dumps(whole).encode()):
+                return False
+            self._spread(target)
+            return True
+        self.packs.folder.mkdir(exist_ok=True)
+        if not self.claiming.publish(key, target, packed(files)):
+            return False
+        self._join_packs()
+        return True
+
+    def _target(self, key: str) -> Path:
+        """The file that a batch is published as."""
+        if self.is_large:
+            return self.packs.folder / f"{key}.pack"
+        return self.commits / f"{key}.json"
+
+    def _join_packs(self) -> None:
+        """Join packs of one size if there are many; whoever comes upon it does it."""
+        self.refresh()
+        if not self.packs.full():
+            return
+        with self.claim(PACKING) as mine:
+            self.refresh()
+            for packs in self.packs.full() if mine else []:
+                files = self.packs.files_of(packs)
+                joined = self.packs.folder / pack_name(files)
+                if not self.claiming.publish(PACKING, joined, packed(files)):
+                    return
+                self.packs.remove(pack for pack in packs if pack != joined.name)
+                if self.claiming.terms is not None:
+                    return  # the claim was given back with it
 
     def recover(self) -> list[str]:
         """Finish what killed processes had begun to commit, and clean up after them; what could
         not be read is set aside and named."""
         told = []
         for journal in sorted(self.commits.glob("[!.]*.json")):
-            with self.claim(journal.stem) as mine:
+            with self.claim_batch(journal.stem) as mine:
                 if mine and not self._spread(journal):
                     told.append(f"{journal} is damaged: set aside, its batch is solved again")
                     self.keep_aside(journal)
-        for folder in (self.folder, self.runs, self.commits, self.sessions, self.banks):
-            for part in folder.glob(".*.part"):
-                with suppress(FileNotFoundError):  # its writer is done with it
-                    old = time.time() - part.lstat().st_mtime > STALE_SECONDS
-                    if old and LEFTOVER.fullmatch(part.name) and not part.is_dir():
-                        part.unlink()
+        own = (self.runs, self.packs.folder, self.commits, self.sessions, self.banks)
+        for folder in (self.folder, *own):
+            remove_stale(folder, STALE_SECONDS)
+        self.claiming.leases.tidy()
         return told
 
     def finish(self, key: str) -> None:
-        """Spread a batch that a killed process had committed, if it is this one."""
-        self._spread(self.commits / f"{key}.json")
+        """Spread a batch that a killed process had committed, if it is this one; see what is
+        there."""
+        if not self.is_large:
+            self._spread(self.commits / f"{key}.json")
+        self.refresh()
 
     def _spread(self, journal: Path) -> bool:
         try:
@@ -360,14 +386,10 @@ class RunStore:
         return True
 
     def claim(self, key: str, wait: bool = False) -> AbstractContextManager[bool]:
-        """Whether a piece of work is this process's. The system frees what a dead one claimed."""
-        return self._claims.claim(key, wait)
+        """Whether a piece of work is this process's; a dead one's is free at once, or where there
+        are leases after their time."""
+        return self.claiming.claim(key, wait=wait)
 
-
-def _description(
-    config: SweepConfig, batch: int, version: str, versions: list[str] | None
-) -> dict[str, Any]:
-    """What sweep.json says; a store that an earlier version began does not say which `versions`."""
-    facts = {"format": FORMAT, "version": version, "batch": batch}
-    known = {} if versions is None else {"versions": versions}
-    return {**facts, **known, "configuration": config.to_json()}
+    def claim_batch(self, key: str) -> AbstractContextManager[bool]:
+        """The same of a batch: one that a dead process had solved is brought in first."""
+        return self.claiming.claim(key, self._target(key))

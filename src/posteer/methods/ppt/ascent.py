@@ -156,16 +156,12 @@ def ascend(
     return [finished[run] for run in range(len(finished))]
 
 
-<<<<<<< HEAD
-def enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
-=======
 def _shown(step: int, most: int, at: Estimate, prompt: PromptKernel) -> Ascending:
     value, fraction = float(at.surrogate[0]), float(at.ess_fraction[0])
     return Ascending(step, most, value, fraction, at.log_tilt[0], prompt.transitions[0])
 
 
-def _enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
->>>>>>> explore
+def enlarging(spread: Float[Tensor, "B"]) -> Float[Tensor, "B"] | None:
     """What utilities of little spread are multiplied by to be ascended; None if there are none."""
     small = (spread > 0) & (spread < SMALL_SPREAD)
     return torch.where(small, 1 / spread, 1.0) if bool(small.any()) else None

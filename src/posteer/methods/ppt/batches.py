@@ -26,12 +26,8 @@ from posteer.methods.latent_source import (
 )
 from posteer.methods.ppt.ascent import Ascent, AscentSettings, initial_prompts
 from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRollouts, TiltedRuns
-<<<<<<< HEAD
 from posteer.methods.ppt.fused.ascending import ascend_fused
-from posteer.methods.ppt.snap import CandidateScore, choose, propose
-=======
 from posteer.methods.ppt.snap import CandidateScore, propose, score_candidates
->>>>>>> explore
 from posteer.methods.protocol import Needs, Problem, place_of
 from posteer.methods.scorers.protocol import BankScorer
 from posteer.methods.watching import Candidates, Weighed, watcher_now

@@ -1,4 +1,9 @@
-"""On this machine: in this process for one worker, else in as many processes."""
+"""On this machine: in this process for one worker, else in as many processes.
+
+`shared` is the same with leases in place of locks. The same command, started by anything on any
+number of machines that share the folder, joins in; the folder needs files that can be created and
+renamed, no more.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +11,50 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from posteer.core.errors import InputError, require
-from posteer.sweeps.configuration import SweepConfig
-from posteer.sweeps.executors.protocol import Work
-from posteer.sweeps.runner import Report, run_here
-from posteer.sweeps.runs import expand
-from posteer.sweeps.store import RunStore
-
-WATCH_SECONDS = 0.5
+from posteer.core.leases import Terms
+from posteer.core.spec import Spec
+from posteer.sweeps.executors.protocol import Work, carry_out, order, run_here, terms_in
+from posteer.sweeps.executors.watching import attend
+from posteer.sweeps.runner import Report
 
 
-def run(work: Work) -> None:
-    """The executor."""
-    if work.workers == 1:
-        run_here(work.folder, work.config, work.device, work.report)
-    else:
-        _in_processes(work)
+class Local:
+    """The executor; `leased` if processes of other machines may be at the same files."""
+
+    def __init__(self, leased: bool) -> None:
+        self.leased = leased
+
+    def prepare(self, spec: Spec) -> Terms | None:
+        if self.leased:
+            return terms_in(spec)[0]
+        spec.take()
+        return None
+
+    def __call__(self, work: Work) -> None:
+        if work.workers == 1:
+            run_here(work)
+        else:
+            _in_processes(work)
+
+
+run, run_shared = Local(leased=False), Local(leased=True)
 
 
 def _in_processes(work: Work) -> None:
-    """Workers are runners on the same store; this process watches it fill."""
+    """Workers do the same job; this process watches its files."""
     context = multiprocessing.get_context("spawn")
     complaints = context.SimpleQueue()
     threads = max(1, (os.cpu_count() or 1) // work.workers)
-    given = (work.folder, work.config, work.device, threads, os.getpid(), complaints)
-    made = (context.Process(target=_work, args=given, daemon=True) for _ in range(work.workers))
-    processes = list(made)
-    store = RunStore(work.folder)
-    wanted = {run.name for run in expand(work.config).runs}
-    seen = store.names()
-    busy, started = True, []
+    processes = [
+        context.Process(
+            target=_work, args=(order(work, at, threads), os.getpid(), complaints), daemon=True
+        )
+        for at in range(work.workers)
+    ]
+    started: list[Any] = []
     try:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers inherit it: Ctrl-C is ours
         try:
@@ -51,20 +63,10 @@ def _in_processes(work: Work) -> None:
                 started.append(process)
         finally:
             signal.signal(signal.SIGINT, before)
-        while busy:
-            time.sleep(WATCH_SECONDS)
-            busy = any(process.is_alive() for process in processes)  # before the news: none is lost
-            there = store.names()
-            news, _ = store.records((there - seen) & wanted)
-            seen = there
-            if news:
-                work.report.finished(news)
-            if not complaints.empty():
-                raise InputError(complaints.get())
-        require(
-            wanted <= seen,
-            "the workers were killed from outside (out of memory?): the same command goes on, "
-            "with fewer `workers`",
+        attend(
+            work,
+            lambda: any(process.is_alive() for process in processes),
+            lambda: [] if complaints.empty() else [complaints.get()],
         )
     finally:
         for process in started:
@@ -75,18 +77,14 @@ def _in_processes(work: Work) -> None:
         complaints.close()
 
 
-def _work(
-    folder: Path, config: SweepConfig, device: str, threads: int, parent: int, complaints: Any
-) -> None:
+def _work(text: str, parent: int, complaints: Any) -> None:
     """A worker process. It ends with its parent, and tells it what went wrong."""
-    torch.set_num_threads(threads)
 
     def still_wanted(*_progress: object) -> None:
         if os.getppid() != parent:
             os._exit(1)
 
     warn = partial(print, file=sys.stderr, flush=True)
-    try:
-        run_here(folder, config, device, Report(still_wanted, still_wanted, warn))
-    except (InputError, OSError) as error:
-        complaints.put(str(error))
+    complaint = carry_out(text, Report(still_wanted, still_wanted, warn))
+    if complaint is not None:
+        complaints.put(complaint)

@@ -24,6 +24,7 @@ from posteer.methods.ppt.fused.inputs import (
     STUCK,
     can_be_fused,
 )
+from posteer.methods.watching import watcher_now
 
 REASONS = {
     STUCK: StopReason.NO_IMPROVEMENT,
@@ -62,8 +63,11 @@ def ascend_fused(
     report: StepReport | None = None,
     first_contexts: Bool[Tensor, "B C"] | None = None,
 ) -> list[Ascent]:
-    """What `ascend` does, to rounding."""
-    if not isinstance(runs, TiltedRuns) or not can_be_fused(runs) or not kernels_for(runs.device):
+    """What `ascend` does, to rounding. Whoever watches sees every step: then torch takes them."""
+    watched = watcher_now() is not None
+    if watched or not isinstance(runs, TiltedRuns) or not can_be_fused(runs):
+        return ascend(runs, prompt, settings, report, first_contexts)
+    if not kernels_for(runs.device):
         return ascend(runs, prompt, settings, report, first_contexts)
     spread = spread_of(runs.integrand(prompt, 1).of_contexts)
     larger = enlarging(spread)

@@ -1,0 +1,148 @@
+"""Executors of clusters, for real on one machine: Slurm's jobs by submitit's own local cluster, Ray
+on nodes of its own cluster utility. What dies is replaced, and nothing is lost or done twice."""
+
+import os
+import signal
+import threading
+
+import pytest
+from far import CEILING, OPEN, Gate
+from kills import wait_for
+
+from posteer.banks import DrawPlan
+from posteer.banks.drawn import unpack
+from posteer.banks.rollouts import draw_bank
+from posteer.banks.sampling import sample
+from posteer.core.errors import InputError
+from posteer.models import Metered, open_model
+from posteer.sweeps.drawing import DrawnBy
+from posteer.sweeps.execution import run_sweep
+from posteer.sweeps.runner import Report
+
+TOTAL = 24
+
+
+class Driver:
+    """A sweep's command, in a thread."""
+
+    def __init__(self, gate, executor):
+        self.ended, self.error, self.solved = None, None, []
+
+        def run():
+            try:
+                report = Report(finished=self.solved.extend)
+                how = {"batch_size": 2, "workers": 2, "executor": executor, "report": report}
+                self.ended = run_sweep(gate.config, gate.out, device="cpu", **how)
+            except BaseException as error:
+                self.error = error
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+
+    def running(self):
+        return self.thread.is_alive()
+
+    def finish(self):
+        self.thread.join(CEILING)
+        assert self.error is None, self.error
+        assert self.ended.statuses == {"done": TOTAL} and len(self.solved) == TOTAL
+
+
+@pytest.fixture
+def gate(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Gate(tmp_path, seeds=12, lengths=[3, 4])
+
+
+def one_more_worker(gate, known, driver):
+    """The number of a process that has solved something and was not known."""
+    assert wait_for(lambda: gate.workers() - known, driver.running, CEILING), driver.error
+    return next(iter(gate.workers() - known))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_slurm_queues_a_preempted_job_again(gate):
+    pytest.importorskip("submitit")
+    alone = gate.alone()
+    driver = Driver(gate, "slurm(cluster=local,lease=2,cpus=1)")
+    gate.allow(6)
+    first = one_more_worker(gate, set(), driver)
+    gate.allow(gate.stored() + 4)
+    second = one_more_worker(gate, {first}, driver)
+    known = gate.workers()
+    os.kill(second, signal.SIGUSR2)
+    logs = gate.out / "jobs" / "slurm"
+    assert wait_for(
+        lambda: any("Requeued job" in path.read_text() for path in logs.rglob("*_log.*")),
+        driver.running,
+        CEILING,
+    )
+    os.kill(first, signal.SIGKILL)
+    gate.allow(OPEN)
+    driver.finish()
+    assert gate.workers() - known, "the job that was queued again has worked"
+    gate.untouched(alone, TOTAL)
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path_factory):
+    """A head that takes no work and two nodes that do, on this machine."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        made.workers = [made.add_node(num_cpus=1, include_dashboard=False) for _ in range(2)]
+        yield made
+    finally:
+        import ray
+
+        ray.shutdown()
+        made.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_ray_outlives_a_worker_and_a_node(cluster, gate):
+    import ray
+
+    alone = gate.alone()
+    executor = f"ray(address={cluster.address},lease=2)"
+
+    out = gate.folder / "bank.safetensors"
+    settings = {"rollouts": 300, "length": 20, "out": out, "device": "cpu"}
+    sample("exact:urn", **settings, drawn_by=DrawnBy(executor, 2, "exact:urn", "cpu"))
+    plan = DrawPlan(n_samples=300, rollout_length=20)
+    draw_bank(Metered(open_model("exact:urn")), plan, gate.folder / "one.safetensors")
+    drawn, one = unpack(out)[0], unpack(gate.folder / "one.safetensors")[0]
+    assert drawn.keys() == one.keys() and all(drawn[name].equal(one[name]) for name in one)
+
+    driver = Driver(gate, executor)
+    gate.allow(6)
+    first = one_more_worker(gate, set(), driver)
+    gate.allow(gate.stored() + 4)
+    second = one_more_worker(gate, {first}, driver)
+    os.kill(first, signal.SIGKILL)
+    gate.allow(gate.stored() + 4)
+    third = one_more_worker(gate, {first, second}, driver)
+    assert third != second, "Ray has started the killed one again"
+    cluster.remove_node(cluster.workers[0], allow_graceful=False)
+    assert gate.stored() < TOTAL
+    gate.allow(OPEN)
+    driver.finish()
+    assert not ray.is_initialized(), "the connection was ours and ended with the command"
+    gate.untouched(alone, TOTAL)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ray_without_tokens_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(InputError, match="RAY_AUTH_MODE is 'disabled': expected token"):
+        sample(
+            "exact:urn", rollouts=2, length=9, out=tmp_path / "b", drawn_by=DrawnBy("ray", 1, "")
+        )

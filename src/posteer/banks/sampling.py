@@ -89,8 +89,7 @@ def sample(
     `markov(order=2)`, `hmm(states=3)`, `hmm` (states by held-out likelihood), or `atoms`, those of
     the model's own finite prior. With `tuned` it is Markov kernels of the order, and smoothed as,
     predicts held-out rollouts best, whatever the utility; by default so for a language model
-    where nothing else is said. `alphabet` and `text` as in a request. `drawn_by` draws a plan of
-    a model into a file in place of this process.
+    where nothing else is said. `alphabet` and `text` as in a request.
 
     >>> bank = sample("exact:urn", rollouts=100, length=50)
     >>> tuple(bank.kernels.shape), bank.tokens
@@ -114,6 +113,7 @@ def sample(
         alphabet: tokens that a language model is steered over; of any other model their names.
         text: what a language model reads before everything.
         progress: True for a progress bar, or a function of (what, steps done, steps at most).
+        drawn_by: draws a plan of a model into a file in place of this process.
     """
     sizes: dict[str, Any] = {}
     if rollouts is not None:

@@ -241,7 +241,7 @@ def solve_one(
     """The record of a run by itself, on a model that is open; what fails is in it. Banks are drawn
     into the store, but the run is not kept there yet."""
     known = {run.model: (model, run.model_fingerprint)}
-    return Runner(store, [], files, device, report, known)._solve([run])[0]
+    return Runner(store, [], files, device, report, _models=known)._solve([run])[0]
 
 
 class ChangedError(InputError):

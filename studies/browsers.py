@@ -108,6 +108,13 @@ class Browser:
 
         Select(self.find(selector)).select_by_value(value)
 
+    def give(self, selector: str, value: object, event: str) -> None:
+        """A value for an input, as if somebody had set it."""
+        script = (
+            "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event(arguments[2]))"
+        )
+        self.driver.execute_script(script, self.find(selector), value, event)
+
     def press(self, *keys: str) -> None:
         from selenium.webdriver import ActionChains
         from selenium.webdriver.common.keys import Keys
@@ -130,6 +137,17 @@ class Browser:
     def complaints(self) -> list[str]:
         """What the page wrote to its console since it was last asked."""
         return [one["message"] for one in self.driver.get_log("browser")]
+
+    def barriers(self) -> list[list[str]]:
+        """What axe-core finds serious on the page: a rule, its weight, the first node."""
+        import axe_core_python
+
+        script = (Path(axe_core_python.__file__).parent / "axe.min.js").read_text()
+        self.driver.execute_script(script)
+        run = "axe.run(document, {resultTypes: ['violations']})"
+        pick = "(v) => [v.id, v.impact, v.nodes[0].html]"
+        found: list[list[str]] = self.run(f"{run}.then((r) => done(r.violations.map({pick})))")
+        return [one for one in found if one[1] in ("serious", "critical")]
 
     def screenshot(self, out: Path, most: int | None = None) -> None:
         """The page from its top, at most so high."""

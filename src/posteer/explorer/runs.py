@@ -79,9 +79,13 @@ class Run:
     def stop(self) -> None:
         self._stopping.set()
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def require_wanted(self) -> None:
         """End the work if somebody asked for that."""
-        if self._stopping.is_set():
+        if self.stopping:
             raise StoppedError("stopped")
 
     def end(self, state: str, **more: Any) -> None:

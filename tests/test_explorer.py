@@ -184,7 +184,8 @@ def test_a_flood_of_runs_is_refused_and_the_server_stays_up(server, visitor):
         assert visitor.get("/api/menu")["at_once"] == 2
     for run in list(server.runs.known.values()):
         assert run.ended.wait(60)
-    assert visitor.messages(visitor.post("/api/runs", **ASKED))[-1]["state"] == "done"
+    last = visitor.messages(visitor.post("/api/runs", **ASKED))[-1]
+    assert last == {"type": "end", "state": "done", "error": None}
 
 
 def test_a_run_that_is_stopped_leaves_nothing(server, visitor):

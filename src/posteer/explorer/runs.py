@@ -260,7 +260,7 @@ class Runs:
     def _keep(self, own: RunConfig, record: Record) -> None:
         store = self._store_for(own)
         if record["status"] != "failed":
-            store.forget(own.name)
+            store.forget([own.name])
         store.commit(Batch((own,)).key, [record])
         with self._lock:
             self._session.add(1, record["seconds"])

@@ -307,7 +307,7 @@ def test_the_command_refuses_in_one_line(capsys, tmp_path, monkeypatch):
     assert "unknown model" in refused(capsys, *kept, "--model", EVIL)
     assert "no sweep" in refused(capsys, "--runs", str(tmp_path))
     assert "port" in refused(capsys, *kept, "--port", "70000")
-    assert "at most 64" in refused(capsys, *kept, "--at-once", "65")
+    assert "at most 4" in refused(capsys, *kept, "--at-once", "5")
     assert "host" in refused(capsys, *kept, "--host", "no such host")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "posteer.explorer.server", raising=False)

@@ -19,6 +19,9 @@ from posteer.cli.options import (
 )
 from posteer.core.errors import require
 
+MOST_AT_ONCE = 4
+"""Runs: a browser listens to six at most."""
+
 Some = Annotated[
     list[str] | None, Parameter(negative="", help="Runs of these alone; may be given again.")
 ]
@@ -77,7 +80,7 @@ def explore(
     from posteer.core.spec import within
 
     within(port, "port", 0, 2**16 - 1)
-    within(at_once, "at_once", 1, 64)
+    within(at_once, "at_once", 1, MOST_AT_ONCE)
     kept = not runs.exists() or (runs.is_dir() and (runs / "sweep.json").exists())
     empty = runs.is_dir() and not any(runs.iterdir())
     require(kept or empty, f"{runs}: there is something here that is no sweep: choose other --runs")

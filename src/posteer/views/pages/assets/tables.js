@@ -108,15 +108,15 @@ export function figure(name, title, chart, table, note = null) {
 }
 
 // A chart that is drawn again and again, by `show(chart, table)`; its table, a function that makes
-// it, is called when somebody opens or exports it.
-export function liveFigure(name, title) {
+// it, is called when somebody opens or exports it. One that is not `drawn` is no picture to save.
+export function liveFigure(name, title, { drawn: picture = true } = {}) {
   let [chart, table] = [null, null];
   const [holder, rows] = [el("div", {}), el("div", {})];
   const note = el("p", { class: "note" });
   const behind = el("details", { class: "behind" }, el("summary", {}, "Table"), rows);
   const fillTable = () => rows.replaceChildren(...(behind.open && table ? [dataTable(table(), { caption: title, most: 100 })] : []));
   behind.addEventListener("toggle", fillTable);
-  const node = el("figure", { class: "chart", hidden: true, id: `live-${name}` }, el("div", { class: "bar" }, el("figcaption", {}, title), tools(name, () => table(), () => chart)), holder, note, behind);
+  const node = el("figure", { class: "chart", hidden: true, id: `live-${name}` }, el("div", { class: "bar" }, el("figcaption", {}, title), tools(name, () => table(), picture ? () => (chart.matches("svg") ? chart : chart.querySelector("svg")) : null)), holder, note, behind);
   return {
     node,
     show(drawn, makeTable, text = "") {

@@ -120,6 +120,7 @@ export function steerView(app) {
     ask([...tokens]);
   }
 
+  app.keepPrompt();
   weigh();
   ask([...tokens]);
   send("/api/field", { ...cellOf(app.state, facts), length: tokens.length }).then((field) => {

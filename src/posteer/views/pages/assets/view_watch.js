@@ -120,7 +120,7 @@ function picturesOf() {
   const surrogate = liveFigure("surrogate", "Surrogate along the ascent");
   const ess = liveFigure("ess", "Effective sample size");
   const search = liveFigure("search", "Best estimate of the search");
-  const candidates = liveFigure("candidates", "Candidates");
+  const candidates = liveFigure("candidates", "Candidates", { drawn: false });
   return {
     cloud: cloud.map((one) => one.node),
     rest: [surrogate, ess, search, kernel, candidates].map((one) => one.node),
@@ -212,6 +212,9 @@ function drawFound(section, run, app) {
   if (section.hidden) return;
   const rows = [{ label: `${run.facts.method}, this run`, shape: "circle", value: result.expected_utility, error: result.standard_error, own: true }];
   for (const other of run.beside) if (other.expected_utility !== null) rows.push({ label: NAMES[other.method] || other.method, shape: "square", value: other.expected_utility, error: other.standard_error });
+  const cell = (one) => ["model", "utility", "length", "horizon"].map((name) => one.facts[name]).join(" ");
+  const others = app.runs.filter((one) => one !== run && one.shown && one.result?.prompt && cell(one) === cell(run));
+  for (const one of others) rows.push({ label: `${one.facts.method}, seed ${one.facts.seed}`, shape: "diamond", value: one.result.expected_utility, error: one.result.standard_error });
   for (const one of result.published || []) if (["gcg", "ppt-rb"].includes(one.method)) rows.push({ label: `${one.method} as published`, shape: "ring", value: one.value, error: one.error });
   if (result.optimum !== null) rows.push({ label: "best of all prompts", shape: "wedge", value: result.optimum });
   const chart = dotRows(rows, { width: Math.min(app.right(), 720), xLabel: "J on the model", label: `J ${fixed(result.expected_utility, 4)} beside others` });

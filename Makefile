@@ -64,9 +64,10 @@ urn: $(READY)
 	$(BIN)/posteer train --preset urn --steps 16000 --seed 1 --out $(OUT)/urn-16k-1 --device cuda --max-minutes $(MINUTES)
 	$(BIN)/posteer train --preset urn --steps 16000 --seed 2 --out $(OUT)/urn-16k-2 --device cuda --max-minutes $(MINUTES)
 
-# Pictures of the report's page, and how fast it is.
+# Pictures of the report's and the explorer's pages, and how fast they are.
 pictures: browser
 	$(BIN)/python studies/report_pages.py --out docs/figures
+	$(BIN)/python studies/explorer_pages.py --out docs/figures
 
 # docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
 reliability: $(READY)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from browsers import Browser, browsing
 from report_pages import cpu
@@ -22,9 +23,11 @@ from running import Options, positive, run
 from serving import served
 
 from posteer.explorer.asked import cell_of
-from posteer.explorer.server import Serving
 from posteer.explorer.steering import Hand
 from posteer.views.paper.report import table_lines
+
+if TYPE_CHECKING:
+    from posteer.explorer.server import Serving
 
 FLIPS = "performance.getEntriesByName('flip to picture').map((one) => one.duration)"
 ASKED = """performance.getEntriesByType('resource').filter((one) => one.name.endsWith('/api/steer'))

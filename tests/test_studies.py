@@ -18,6 +18,7 @@ SHARED = {
     "places",
     "results_parts",
     "running",
+    "serving",
     "tables",
     "tilts_figure",
 }
@@ -37,6 +38,7 @@ BAD = {
     "dna": ["nowhere", "--out", "dna.json"],
     "directions": ["--out", "nowhere/directions.svg"],
     "estimators": ["--model", "nothing"],
+    "explorer_pages": ["--times", "0"],
     "families": ["--only", "nothing"],
     "filtering": ["nothing"],
     "greedy": ["signs", "--from", "nowhere.json"],

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from posteer.banks import DrawPlan, load_bank
+from posteer.banks import DrawPlan, LatentBank, load_bank
 from posteer.banks.probes import behaviour, require_laws
 from posteer.banks.shipped import shipped_bank, shipped_path
 from posteer.core.errors import InputError, require
@@ -48,7 +48,7 @@ class RunConfig:
     def name(self) -> str:
         return name_of({entry: getattr(self, entry) for entry in _ENTRIES})
 
-    def request(self, model: Model, bank: Path | None, device: str) -> Request:
+    def request(self, model: Model, bank: LatentBank | None, device: str) -> Request:
         """What is asked, of a model that is open."""
         return Request(
             model=model,

@@ -54,8 +54,8 @@ DOUBTS = {
     "departs from it",
     Doubt.SURROGATE_IS_OFF: "the bank foretold another value, {standard_errors} standard "
     "errors off: the estimate or the model is to blame, and nothing tells which",
-    Doubt.READING_LEFT_OUT: "the bank's error leaves out that its latents were read off rollouts of "
-    "{rollout_length:,} tokens",
+    Doubt.READING_LEFT_OUT: "the bank's error leaves out that its latents were read off "
+    "rollouts of {rollout_length:,} tokens",
     Doubt.LOW_ESS: "hardly any of the bank's latents count after this prompt: its estimate is poor",
     Doubt.HIGH_PARETO_K: "a few latents decide the bank's estimate (Pareto k-hat above 0.7): do "
     "not trust it",

@@ -69,6 +69,7 @@ class ConjugateFit(HardPromptPosterior):
 
     name = "conjugate"
     orders = False
+    by_mean_kernels = False
 
     def __init__(
         self,
@@ -128,10 +129,12 @@ class ConjugateFit(HardPromptPosterior):
         return self._fitted
 
     def for_search(self) -> ConjugateFit:
-        """The coarse fit with no replicates: it orders prompts with less noise."""
+        """The coarse fit with no replicates: it orders prompts with less noise. Where posterior
+        draws would be needed it takes the mean kernel of each component's posterior instead, which
+        leaves out what a continuation tells about its own latent."""
         quick = ConjugateFit(self.bank, replicates=0, like=self.like, seed=self.seed)
         quick.__dict__["_fitted"] = self.mixture if self.like else self.selection.coarse
-        quick._urns = self._urns
+        quick._urns, quick.by_mean_kernels = self._urns, True
         return quick
 
     @cached_property
@@ -189,6 +192,9 @@ class ConjugateFit(HardPromptPosterior):
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
         if self.urn_means(utility, horizon).possible(prompts.last):
             value, error = self._by_urns(utility, prompts, horizon)
+        elif self.by_mean_kernels:
+            value = self._at_mean_kernels(utility, prompts, horizon)
+            error = torch.full_like(value, torch.nan)
         else:
             value, error = self._by_draws(utility, prompts, horizon)
         return HardScores.of(value, error)
@@ -234,6 +240,22 @@ class ConjugateFit(HardPromptPosterior):
             weights = torch.stack([fit.component_log_evidence(counts) for fit in fits], 1)
             parts.append((weights.softmax(-1) * means.unflatten(1, weights.shape[1:])).sum(-1))
         return torch.cat(parts)
+
+    def _at_mean_kernels(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> Float[Tensor, "K"]:
+        """J as if each component's posterior were its mean."""
+        space, mixture, values = self.bank.space, self.mixture, []
+        size = max(1, NUMBERS_AT_ONCE // mixture.concentration.numel())
+        for rows in torch.arange(len(prompts.last)).split(size):
+            counts, last = prompts.counts[rows], prompts.last[rows]
+            updated = mixture.concentration + counts[:, None]
+            kernels = (updated / updated.sum(-1, keepdim=True)).flatten(0, 1)
+            means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
+            means = means.unflatten(0, (len(rows), -1))[torch.arange(len(rows)), :, last]
+            weights = mixture.component_log_evidence(counts).softmax(-1)
+            values.append((weights * means).sum(-1))
+        return torch.cat(values)
 
     def _by_draws(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int

@@ -109,7 +109,7 @@ def expand(config: SweepConfig) -> Expansion:
             known_by = _known_by(model)
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
-            require(own is None or own.is_file(), f"{own}: there is no such bank")
+            require(own is None or own.is_file(), f"'{own}': there is no such bank")
             for method, solver in methods.items():
                 path = _bank_of(model, solver.needs, own)
                 bank = None if path is None else sha256(path)

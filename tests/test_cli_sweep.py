@@ -102,14 +102,14 @@ def test_failed_runs_are_an_exit_status_and_a_way_on(tmp_path, capsys, monkeypat
     [
         (["sweep", "--out", "x"], "expected --preset NAME"),
         (["sweep", "--preset", "papr", "--out", "x"], "unknown preset 'papr'"),
-        (["sweep", "--config", "none.toml", "--out", "x"], "no such configuration"),
+        (["sweep", "--config", "none.toml", "--out", "x"], "'none.toml': there is no such"),
         (["sweep", "--preset", "small", "--out", "x", "--workers", "0"], "workers 0"),
         (["sweep", "--preset", "small", "--out", "x", "--batch", "0"], "batches of 0"),
         (["sweep", "plan", "--preset", "small", "--workers", "0"], "workers 0"),
         (["tables", "file"], "not a Parquet file"),
-        (["sweep", "status", "--out", "x"], "no such folder"),
+        (["sweep", "status", "--out", "x"], "'x': there is no such folder"),
         (["sweep", "status", "--out", "."], "no sweep was run here"),
-        (["tables", "x"], "no such folder"),
+        (["tables", "x"], "'x': there is no such folder"),
         (["sweep", "--preset", "small", "--out", "file/x"], "Not a directory"),
     ],
 )

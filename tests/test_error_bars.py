@@ -17,7 +17,7 @@ from posteer.goals.utilities import open_utility
 from posteer.methods.protocol import Request, pose
 from posteer.methods.registry import open_method
 from posteer.methods.scorers.choice import trusted_weights
-from posteer.methods.scorers.conjugate import spread
+from posteer.methods.scorers.conjugate import ConjugateFit, spread
 from posteer.methods.scorers.importance import ImportanceSampled
 from posteer.methods.scorers.posterior import scores_of_prompts
 from posteer.methods.scorers.protocol import HardScores
@@ -72,6 +72,18 @@ def test_coverage_of_awkward_priors():
     own, other = coverage.coverage(found)
     assert min(own, other) > 7.5 / 12
     assert len({one.estimator for one in found}) > 1, "no one estimator will do"
+
+
+def test_point_masses_err_by_the_width_that_a_fit_leaves_them():
+    """Concentrations end at a million, so that J is off by some 1e-6 however large the bank is,
+    where replicates agree to 1e-9."""
+    law = LAWS["few-atoms"]
+    bank = draw_analytic(awkward.DrawnMixture.of_law(law), 1000, 0)
+    utility = open_utility("dyck", open_model("exact:urn"))
+    prompt = torch.tensor([[0, 1] * 25])
+    found = scores_of_prompts(ConjugateFit(bank), utility, prompt, 4)
+    truth = law.expected_utility(utility, prompt, 4)
+    assert float((found.value - truth).abs()) <= 2 * float(found.standard_error) < 1e-4
 
 
 def rolled_out(length, n_latents, seed):

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from io import StringIO
 
 import pytest
@@ -131,8 +131,10 @@ def test_a_model_of_another_order_is_blamed_in_python_json_and_frame():
     assert "the model is no such Bayes filter" in shown.getvalue()
     assert found.certificate is not None and "the best of all" not in shown.getvalue()
     own = elicit(model, "dyck", length=6, method=method, verify=4)
-    if own.verified.place != 1:  # the surrogate is of another prompt than J
-        assert Doubt.MODEL_IS_NO_SUCH_FILTER not in {one.kind for one in own.warnings}
+    (blamed,) = [one for one in own.warnings if one.kind is Doubt.MODEL_IS_NO_SUCH_FILTER]
+    moved = own.verified.place != 1  # then the surrogate is of another prompt than J
+    assert blamed.figures.get("of_first_choice", False) == moved
+    assert blamed.figures["expected_utility"] == pytest.approx(own.verified.first)
 
 
 def test_a_filter_is_not_blamed():
@@ -157,14 +159,36 @@ def test_what_decides_a_warning():
     fitted = {"surrogate": 0.5, "surrogate_standard_error": 0.1}
     assert kinds(answer_of(**fitted), 1.1) == [Doubt.SURROGATE_IS_OFF], "a fit may be a poor one"
     assert kinds(answer_of(**fitted, snapped_surrogate=0.5), 1.1) == []
-    moved = Verification(Asked.RANKED, 8, 3, 273, 0.0)
-    assert kinds(answer_of(**close, verified=moved), 1.1) == []
+    for place in (3, None):  # another prompt than the one that was estimated
+        moved = Verification(Asked.RANKED, 8, place, 273, 0.0)
+        assert kinds(answer_of(**close, verified=moved), 1.1) == []
+        assert kinds(answer_of(**close, verified=replace(moved, first=0.5)), 1.1) == []
+        for figures, kind in (
+            (close, Doubt.MODEL_IS_NO_SUCH_FILTER),
+            (fitted, Doubt.SURROGATE_IS_OFF),
+            ({**close, "plain_standard_error": 0.0}, Doubt.MODEL_DEPARTS),
+        ):
+            (one,) = of_search(answer_of(**figures, verified=replace(moved, first=1.1)), 0.5, True)
+            assert one.kind is kind and one.figures["of_first_choice"]
+            assert "its first choice, of which the model says 1.1000" in sentences.doubt_text(
+                (one,), kind
+            )
+    unasked = Verification(Asked.NO_BUDGET)
+    assert kinds(answer_of(**close, verified=unasked), 1.1) == [Doubt.MODEL_IS_NO_SUCH_FILTER]
     assert errors_off(0.5, 0.0, 0.6) == math.inf and errors_off(0.5, 0.0, 0.5) is None
+    assert kinds(answer_of(**fitted, read_off=30), 0.5) == [Doubt.READING_LEFT_OUT]
     assert kinds(answer_of(ess_fraction=0.009)) == [Doubt.LOW_ESS]
     assert kinds(answer_of(pareto_k=0.71)) == [Doubt.HIGH_PARETO_K]
     unused = EstimatorChoice("conjugate")
     assert kinds(answer_of(pareto_k=0.71, estimator=unused)) == []
     assert kinds(answer_of(pareto_k=math.nan, ess_fraction=0.5)) == []
+
+
+def test_an_error_of_rounding_is_not_counted_in():
+    """A number of sixteen digits tells a reader nothing."""
+    far = Caution(Doubt.SURROGATE_IS_OFF, {"standard_errors": 2957125609270032.0})
+    text = sentences.doubt_text((far,), Doubt.SURROGATE_IS_OFF)
+    assert ", over 1,000 standard errors off" in text
 
 
 def test_a_sampled_value_without_spread_is_doubted_wherever_it_is_judged():
@@ -183,6 +207,7 @@ FIGURES_OF_DOUBT = {
     Doubt.MODEL_DEPARTS: {"plain_surrogate": 0.5},
     Doubt.SURROGATE_IS_OFF: {"standard_errors": 9.0},
     Doubt.BANK_MISMATCH_ALLOWED: {"bank": "another"},
+    Doubt.READING_LEFT_OUT: {"rollout_length": 2000},
 }
 
 

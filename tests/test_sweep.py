@@ -12,6 +12,7 @@ from kills import Moment, different_results, different_tables, kill_often, wait_
 from sweeps import BATCH, SMALL, small
 
 from posteer.api.eliciting import elicit_many
+from posteer.banks import drawn
 from posteer.core.errors import InputError
 from posteer.paper.cells import Cells
 from posteer.sweeps import store
@@ -221,9 +222,21 @@ def test_a_batch_is_committed_whole_or_not_at_all(finished, tmp_path, monkeypatc
     assert len(solved) == 12 - BATCH
 
 
-def test_banks_that_no_model_ships_are_drawn_once(tmp_path):
+def test_banks_that_no_model_ships_are_drawn_once_and_read_once(tmp_path, monkeypatch):
     config = small(models=["exact:urn"], methods=["ppt-rb(samples=64,rollout-length=30,steps=5)"])
+    read, unpack = [], drawn.unpack
+    monkeypatch.setattr(drawn, "unpack", lambda path: read.append(path) or unpack(path))
+
+    def half(records):
+        if len(list((tmp_path / "runs" / "runs").iterdir())) > 3 * BATCH and records:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # drawn, so none of its batches reads it
+        run_sweep(config, tmp_path / "runs", batch_size=BATCH, report=Report(finished=half))
+    own = tmp_path / "runs" / "banks"
+    assert own not in [path.parent for path in read]
     run_sweep(config, tmp_path / "runs", batch_size=BATCH)
+    assert [path.parent for path in read].count(own) == 1, "by the first batch of another process"
     (bank,) = (tmp_path / "runs" / "banks").glob("*.safetensors")
     costs = {
         record["result"]["cost"]["bank_tokens"]

@@ -32,7 +32,7 @@ from posteer.tokens.vocabularies import Vocabulary
 FORMAT = "posteer-result-1"
 HIDDEN = {
     *("exact", "n_prompts", "unasked", "candidates", "queries", "bank_tokens"),
-    *("vocabulary", "alphabet_share"),
+    *("vocabulary", "alphabet_share", "read_off"),
 }
 """Fields that machines are not shown as they are."""
 

@@ -241,7 +241,7 @@ def pack(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:
 
 def unpack(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `pack` wrote, or a line that says what is wrong with the file."""
-    require(path.is_file(), f"{path}: no such bank")
+    require(path.is_file(), f"'{path}': no such bank")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

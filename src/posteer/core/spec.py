@@ -83,6 +83,11 @@ def shown(text: object) -> str:
     return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}... ({len(whole)} characters)"
 
 
+def _quoted(value: object) -> str:
+    """A text between quotes, anything else as it is."""
+    return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
+
+
 def meant(name: str, known: Iterable[str]) -> str:
     """`did you mean ..? ` for a name that is near a known one, else nothing."""
     names = {one.replace("_", "-").lower(): one for one in known}
@@ -220,7 +225,7 @@ def whole_number(value: Any, what: str) -> int:
         found = operator.index(value) if ok else 0
     except (TypeError, RuntimeError, ValueError):  # a tensor of several numbers, or of others
         ok = False
-    require(ok, f"{what} {shown(value)}: expected a whole number")
+    require(ok, f"{what} {_quoted(value)}: expected a whole number")
     require(abs(found) < LARGEST, f"{what}: a whole number of more than 40 digits")
     return found
 

@@ -104,7 +104,7 @@ def _probability(text: str, family: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    require(0 <= value <= 1, f"{family}-{text}: expected a probability between 0 and 1")
+    require(0 <= value <= 1, f"'{family}-{text}': expected a probability between 0 and 1")
     return value
 
 

@@ -146,6 +146,7 @@ class Verification:
     `standard_error` is that of a sampled J, 0 where it is exact. Where asking went by `rounds`,
     each led by the answers before, no prompt that was looked at is expected to exceed `bound`, two
     standard errors added; `settled`: the best one is above. A prompt met on the way had no `place`.
+    `first` is J on the model of the prompt that the method had first, where it was asked about.
     """
 
     outcome: Asked
@@ -156,6 +157,7 @@ class Verification:
     rounds: int = 1
     bound: float | None = None
     settled: bool = False
+    first: float | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,8 @@ class Answer:
     nothing but the latents is assumed in it.
     `candidates` holds the best prompts a method knows, itself first, for trying on the model.
     `prompt_kernel` is what an ascent ended at, where that is a small table: the law of each token
-    of a prompt after each context.
+    of a prompt after each context. `read_off` is how many tokens latents were read off, where that
+    is not in the errors.
     """
 
     prompt: Int[Tensor, "m"]
@@ -204,6 +207,7 @@ class Answer:
     verified: Verification | None = None
     choice: Choice | None = None
     prompt_kernel: Float[Tensor, "C V"] | None = None
+    read_off: int | None = None
     candidates: Int[Tensor, "K m"] | None = field(default=None, repr=False)
     history: list[Step] = field(default_factory=list, repr=False)
     surrogate_history: list[float] = field(default_factory=list, repr=False)

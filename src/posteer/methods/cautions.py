@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from posteer.methods.answers import Answer
+from posteer.methods.answers import Answer, Asked
 from posteer.models.shares import SMALL_SHARE, Share
 
 BLAMED_BEYOND = 5.0
@@ -20,6 +20,9 @@ ROUNDING = 1e-6
 DEPARTURE = 0.05
 """Of J, by which a model may be off from exact Bayes under its own prior before it is said."""
 
+FIRST_CHOICE = "of_first_choice"
+"""The figure that says that others are of the prompt a method had first, not of the answer."""
+
 LEAST_ESS_FRACTION, MOST_PARETO_K = 0.01, 0.7
 
 
@@ -29,6 +32,7 @@ class Doubt(StrEnum):
     MODEL_IS_NO_SUCH_FILTER = "model-is-no-such-filter"
     MODEL_DEPARTS = "model-departs"
     SURROGATE_IS_OFF = "surrogate-is-off"
+    READING_LEFT_OUT = "reading-left-out"
     LOW_ESS = "low-ess"
     HIGH_PARETO_K = "high-pareto-k"
     ALL_ROLLOUTS_ALIKE = "all-rollouts-alike"
@@ -64,38 +68,56 @@ def of_search(answer: Answer, expected_utility: float, exact: bool) -> Iterator[
     """What a search gives reason to doubt, by its figures and the J of its prompt.
 
     A model is blamed by plain weights alone, where they are sound: a fit that it disagrees with may
-    be a poor fit. Estimates are of the prompt that a method had first; they say nothing of one that
-    the model itself preferred.
+    be a poor fit. Estimates are of the prompt that a method had first: where the model itself
+    preferred another, they are compared with what it says of that first one.
     """
-    verified = answer.verified
-    same_prompt = verified is None or verified.place in (None, 1)
-    known = answer.plain_surrogate if answer.plain_standard_error == 0 else None
-    if exact and same_prompt and known is not None:  # nothing was estimated: how much, not whether
-        size = max(abs(known), abs(expected_utility))
-        if abs(expected_utility - known) > DEPARTURE * size + ROUNDING:
-            departs = {"plain_surrogate": known, "expected_utility": expected_utility}
-            yield Caution(Doubt.MODEL_DEPARTS, departs)
-    elif exact and same_prompt:
-        error = answer.plain_standard_error
-        off = errors_off(answer.plain_surrogate, error, expected_utility)
-        if off is not None:
-            figures = {
-                "plain_surrogate": answer.plain_surrogate,
-                "plain_standard_error": error,
-                "expected_utility": expected_utility,
-                "standard_errors": off,
-            }
-            yield Caution(Doubt.MODEL_IS_NO_SUCH_FILTER, figures)
-        elif answer.snapped_surrogate is None:
-            error = answer.surrogate_standard_error
-            off = errors_off(answer.surrogate, error, expected_utility)
-            if off is not None:
-                yield Caution(Doubt.SURROGATE_IS_OFF, {"standard_errors": off})
+    preferred = _preferred_another(answer)
+    value = answer.verified.first if preferred and answer.verified else expected_utility
+    if exact and value is not None:
+        for doubt in _of_estimates(answer, value):
+            figures = {**doubt.figures, FIRST_CHOICE: True} if preferred else doubt.figures
+            yield Caution(doubt.kind, figures)
+    if answer.read_off is not None and answer.surrogate_standard_error is not None:
+        yield Caution(Doubt.READING_LEFT_OUT, {"rollout_length": answer.read_off})
     ess = answer.ess_fraction
     if ess is not None and not ess >= LEAST_ESS_FRACTION:
         yield Caution(Doubt.LOW_ESS, {"ess_fraction": ess})
     if weighs(answer) and answer.pareto_k is not None and answer.pareto_k > MOST_PARETO_K:
         yield Caution(Doubt.HIGH_PARETO_K, {"pareto_k": answer.pareto_k})
+
+
+def _preferred_another(answer: Answer) -> bool:
+    """Whether the model itself chose another prompt than the one that was estimated."""
+    asked = answer.verified
+    return asked is not None and asked.outcome is Asked.RANKED and asked.place != 1
+
+
+def _of_estimates(answer: Answer, value: float) -> Iterator[Caution]:
+    """What the model's own J of the prompt that was estimated says of the estimates, or of it."""
+    known = answer.plain_surrogate if answer.plain_standard_error == 0 else None
+    if known is not None:  # nothing was estimated: how much, not whether
+        if abs(value - known) > DEPARTURE * max(abs(known), abs(value)) + ROUNDING:
+            departs = {"plain_surrogate": known, "expected_utility": value}
+            yield Caution(Doubt.MODEL_DEPARTS, departs)
+        return
+    off = errors_off(answer.plain_surrogate, answer.plain_standard_error, value)
+    if off is not None:
+        figures = {
+            "plain_surrogate": answer.plain_surrogate,
+            "plain_standard_error": answer.plain_standard_error,
+            "expected_utility": value,
+            "standard_errors": off,
+        }
+        yield Caution(Doubt.MODEL_IS_NO_SUCH_FILTER, figures)
+    elif answer.snapped_surrogate is None:
+        off = errors_off(answer.surrogate, answer.surrogate_standard_error, value)
+        if off is not None:
+            figures = {
+                "surrogate": answer.surrogate,
+                "expected_utility": value,
+                "standard_errors": off,
+            }
+            yield Caution(Doubt.SURROGATE_IS_OFF, figures)
 
 
 def weighs(answer: Answer) -> bool:

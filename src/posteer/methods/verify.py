@@ -94,6 +94,7 @@ def _ask_first(problem: Problem, answer: Answer, most: int) -> Answer:
             best + 1,
             problem.model.queries.total - before,
             float(judged.standard_error[best]),
+            first=float(judged.expected_utility[0]),
         ),
     )
 
@@ -123,6 +124,7 @@ def _verification(answer: Answer, found: Answers, tokens: int) -> Verification:
     assert answer.candidates is not None
     best = found.prompts[int(found.values.argmax())]
     same = (answer.candidates == best).all(-1).nonzero()
+    first = (found.prompts == answer.candidates[0]).all(-1).nonzero()
     return Verification(
         Asked.RANKED,
         len(found.prompts),
@@ -132,6 +134,7 @@ def _verification(answer: Answer, found: Answers, tokens: int) -> Verification:
         found.rounds,
         found.bound if abs(found.bound) < torch.inf else None,
         found.settled,
+        float(found.values[first[0]]) if len(first) else None,
     )
 
 

@@ -144,7 +144,7 @@ def files_named(config: SweepConfig) -> list[str]:
 
 def read_config(path: Path) -> SweepConfig:
     """A configuration from a TOML file; an unknown or mistyped key is refused."""
-    require(path.is_file(), f"{path}: there is no such configuration file")
+    require(path.is_file(), f"'{path}': there is no such configuration file")
     large = path.stat().st_size > LARGEST_FILE
     require(not large, f"{path}: expected a configuration of at most {LARGEST_FILE:,} bytes")
     return config_from(read_toml(read_plain(path), str(path)), str(path), path.stem)

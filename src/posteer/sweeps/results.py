@@ -204,7 +204,7 @@ def load_results(path: Path | str | Any, histories: bool = False) -> Any:
     if not histories:
         return frame
     kept = read_histories(where)
-    require(len(kept) > 0, f"{_histories_of(where)}: there is no such file")
+    require(len(kept) > 0, f"'{_histories_of(where)}': there is no such file")
     table = pandas.DataFrame(
         [{"run": run} | {f"step_{k}": v for k, v in series.items()} for run, series in kept.items()]
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from posteer.api.eliciting import elicit_batch
-from posteer.banks import DrawPlan, load_bank
+from posteer.banks import DrawPlan, LatentBank, load_bank
 from posteer.banks.plans import SIZES, plan_of
 from posteer.banks.probes import behaviour
 from posteer.banks.sharding import draw_together, shard_size
@@ -75,6 +75,7 @@ class Runner:
     report: Report = field(default_factory=Report)
     begin: int = 0
     _models: dict[str, tuple[Model, str]] = field(default_factory=dict)
+    _banks: dict[Path, LatentBank] = field(default_factory=dict)
 
     def run(self) -> None:
         """Until every run is in the store, whoever solves it."""
@@ -135,7 +136,9 @@ class Runner:
             return [_record(run, self.device, error=_words(error)) for run in runs]
         return self._solve_on(model, bank, runs)
 
-    def _solve_on(self, model: Model, bank: Path | None, runs: list[RunConfig]) -> list[Record]:
+    def _solve_on(
+        self, model: Model, bank: LatentBank | None, runs: list[RunConfig]
+    ) -> list[Record]:
         """The runs' records. What fails is halved until the runs that do are alone."""
         requests = [run.request(model, bank, self.device) for run in runs]
         try:
@@ -151,7 +154,7 @@ class Runner:
         with phase("record"):
             return [_record(r, self.device, found=one) for r, one in zip(runs, found, strict=True)]
 
-    def _open(self, run: RunConfig) -> tuple[Model, Path | None]:
+    def _open(self, run: RunConfig) -> tuple[Model, LatentBank | None]:
         if run.model not in self._models:
             opened = open_model(run.model, self.device)
             self._models[run.model] = (opened, behaviour(opened))
@@ -160,18 +163,24 @@ class Runner:
             raise ChangedError(f"{run.model} has changed since: run the command again")
         return model, self._bank(run, model)
 
-    def _bank(self, run: RunConfig, model: Model) -> Path | None:
-        """The bank file of a run, drawn into the store if none is there; None: shipped, or no use
-        for one."""
+    def _bank(self, run: RunConfig, model: Model) -> LatentBank | None:
+        """The bank of a run, drawn into the store if none is there; None: shipped, or no use for
+        one."""
         plan = latents_to_draw(model, open_method(run.method).needs)
         if plan is None:
             return None
         if run.bank is not None:
             path = self.bank_files[run.bank]
-            return None if path == shipped_path(model.fingerprint) else path
+            return None if path == shipped_path(model.fingerprint) else self._loaded(path)
         return self._drawn(run, model, plan)
 
-    def _drawn(self, run: RunConfig, model: Model, plan: DrawPlan) -> Path:
+    def _loaded(self, path: Path) -> LatentBank:
+        """A bank's file, read once for all batches that follow each other on it."""
+        if path not in self._banks:
+            self._banks = {path: load_bank(path)}
+        return self._banks[path]
+
+    def _drawn(self, run: RunConfig, model: Model, plan: DrawPlan) -> LatentBank:
         """All workers that need it draw together. Sizes that were found out are kept beside the
         bank: they draw the same one again."""
         self.store.banks.mkdir(exist_ok=True)
@@ -180,7 +189,7 @@ class Runner:
         path = self.store.banks / f"{kept}-{plan.unvisited}.safetensors"
         sizes = path.with_suffix(".json")
         with self.store.claim(path.name, wait=True):
-            bank = self._kept(path, load_bank)
+            bank = self._kept(path, self._loaded)
             if bank is None and sized:
                 found = self._kept(sizes, _sizes_in)
                 if found is not None:
@@ -194,8 +203,9 @@ class Runner:
             whole = most_of(model, plan)
             size = shard_size(whole, SHARING)
             given = (self.store.claiming, size, self.begin, self.report.within)
-            draw_together(Metered(model), whole, path, *given)
-        return path
+            bank = draw_together(Metered(model), whole, path, *given)
+        self._banks = {path: bank}
+        return bank
 
     def _kept(self, path: Path, read: Callable[[Path], Held]) -> Held | None:
         """What a file of the store holds, if it is there; one that is damaged is set aside."""

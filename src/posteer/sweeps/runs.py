@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from posteer.banks import DrawPlan, load_bank
+from posteer.banks import DrawPlan, LatentBank, load_bank
 from posteer.banks.probes import behaviour, require_laws
 from posteer.banks.shipped import shipped_bank, shipped_path
 from posteer.core.errors import InputError, require
@@ -48,7 +48,7 @@ class RunConfig:
     def name(self) -> str:
         return name_of({entry: getattr(self, entry) for entry in _ENTRIES})
 
-    def request(self, model: Model, bank: Path | None, device: str) -> Request:
+    def request(self, model: Model, bank: LatentBank | None, device: str) -> Request:
         """What is asked, of a model that is open."""
         return Request(
             model=model,
@@ -109,7 +109,7 @@ def expand(config: SweepConfig) -> Expansion:
             known_by = _known_by(model)
             utilities = {text: _source(text, model) for text in grid.utilities}
             own = Path(grid.banks[name]) if name in grid.banks else None
-            require(own is None or own.is_file(), f"{own}: there is no such bank")
+            require(own is None or own.is_file(), f"'{own}': there is no such bank")
             for method, solver in methods.items():
                 path = _bank_of(model, solver.needs, own)
                 bank = None if path is None else sha256(path)

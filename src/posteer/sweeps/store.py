@@ -107,7 +107,7 @@ class RunStore:
     @classmethod
     def open(cls, folder: Path) -> RunStore:
         """An existing store, for reading; one of another format is refused."""
-        require(folder.is_dir(), f"{folder}: there is no such folder")
+        require(folder.is_dir(), f"'{folder}': there is no such folder")
         store = cls(folder)
         try:
             store.manifest()

@@ -85,6 +85,6 @@ def names_given(given: object, size: int, model: str) -> tuple[str, ...]:
     )
     require(
         all(names) and len(set(names)) == size,
-        f"alphabet {shown(','.join(names))}: expected {size} different names",
+        f"alphabet '{shown(','.join(names))}': expected {size} different names",
     )
     return names

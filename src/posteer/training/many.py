@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 def read_trainings(path: Path) -> dict[str, TrainingPlan]:
     """The plans of a file by the names of their folders."""
-    require(path.is_file(), f"{path}: there is no such file")
+    require(path.is_file(), f"'{path}': there is no such file")
     large = path.stat().st_size > LARGEST_FILE
     require(not large, f"{path}: expected at most {LARGEST_FILE:,} bytes")
     given = read_toml(read_plain(path), str(path))

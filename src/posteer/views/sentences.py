@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from posteer.banks.checks.departure import Departure
 from posteer.banks.checks.statistics import Interval
@@ -20,7 +21,7 @@ from posteer.methods.answers import (
     StopReason,
     Verification,
 )
-from posteer.methods.cautions import Caution, Doubt
+from posteer.methods.cautions import FIRST_CHOICE, Caution, Doubt
 from posteer.models.shares import Share
 from posteer.results import Elicitation
 
@@ -47,12 +48,14 @@ BECAUSE = {
 
 DOUBTS = {
     Doubt.MODEL_IS_NO_SUCH_FILTER: "its latents foretell {plain_surrogate:.4f} ± "
-    "{plain_standard_error:.4f}, {standard_errors:.0f} standard errors off: the model is no such "
+    "{plain_standard_error:.4f}, {standard_errors} standard errors off: the model is no such "
     "Bayes filter",
     Doubt.MODEL_DEPARTS: "exact Bayes under its prior says {plain_surrogate:.4f}: the model "
     "departs from it",
-    Doubt.SURROGATE_IS_OFF: "the bank foretold another value, {standard_errors:.0f} standard "
+    Doubt.SURROGATE_IS_OFF: "the bank foretold another value, {standard_errors} standard "
     "errors off: the estimate or the model is to blame, and nothing tells which",
+    Doubt.READING_LEFT_OUT: "the bank's error leaves out that its latents were read off "
+    "rollouts of {rollout_length:,} tokens",
     Doubt.LOW_ESS: "hardly any of the bank's latents count after this prompt: its estimate is poor",
     Doubt.HIGH_PARETO_K: "a few latents decide the bank's estimate (Pareto k-hat above 0.7): do "
     "not trust it",
@@ -63,15 +66,29 @@ DOUBTS = {
 }
 
 
+MANY_ERRORS = 1000
+"""Standard errors off, from which their number says no more."""
+
+
 def doubt_text(warnings: Sequence[Caution], kind: Doubt) -> str:
     """What a record warns of, of this kind; nothing if it does not."""
-    return "".join(DOUBTS[kind].format(**one.figures) for one in warnings if one.kind is kind)
+    return "".join(_doubted(one.figures, kind) for one in warnings if one.kind is kind)
+
+
+def _doubted(figures: dict[str, Any], kind: Doubt) -> str:
+    off = figures.get("standard_errors", 0.0)
+    errors = f"{off:.0f}" if off <= MANY_ERRORS else f"over {MANY_ERRORS:,}"
+    text = DOUBTS[kind].format(**{**figures, "standard_errors": errors})
+    if not figures.get(FIRST_CHOICE):
+        return text
+    return f"{text} (its first choice, of which the model says {figures['expected_utility']:.4f})"
 
 
 IN_SHORT = {
     Doubt.MODEL_IS_NO_SUCH_FILTER: "the model is no such Bayes filter",
     Doubt.MODEL_DEPARTS: "the model departs from exact Bayes under its prior",
     Doubt.SURROGATE_IS_OFF: "surrogate and model disagree",
+    Doubt.READING_LEFT_OUT: "errors leave out that latents were read off rollouts",
     Doubt.LOW_ESS: "the bank hardly covers the posterior",
     Doubt.HIGH_PARETO_K: "Pareto k-hat above 0.7, do not trust the surrogate",
     Doubt.ALL_ROLLOUTS_ALIKE: "all Monte Carlo rollouts alike",

@@ -91,7 +91,7 @@ def machine_of(table: Tensor, start: Tensor | None, what: str) -> StateLatents:
 
 def read_atoms(path: Path) -> AtomsInFile:
     """What a file holds, or one line that says what is wrong with it."""
-    require(path.is_file(), f"{_plain(path)}: no such file of atoms")
+    require(path.is_file(), f"'{_plain(path)}': no such file of atoms")
     require(path.stat().st_size <= LARGEST_FILE, f"{path}: larger than {LARGEST_FILE} bytes")
     data = read_plain(path)
     digest = hashlib.sha256(data).hexdigest()

@@ -129,7 +129,7 @@ def _finite(given: Any) -> AtomPrior:
     require(isinstance(given, str), f"atoms: {shown(given)}: expected a prior such as mess3")
     prior: object = open_process(given)
     if not isinstance(prior, FinitePrior):
-        raise InputError(f"atoms: {shown(given)} is no prior of finitely many latents")
+        raise InputError(f"atoms: '{shown(given)}' is no prior of finitely many latents")
     return prior.as_atoms()
 
 

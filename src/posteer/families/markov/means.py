@@ -55,22 +55,24 @@ def _mean_by_states(
     kernels: Float[Tensor, "L C V"],
     horizon: int,
 ) -> Float[Tensor, "L C"]:
-    """Backward induction: value[l, c, s] is the expected utility still to come."""
-    device = kernels.device
+    """Backward induction: value[l, c, s] is the expected utility still to come.
+
+    Contexts that differ in their oldest token alone lead to the same ones: they share a product.
+    """
+    device, vocab, n_states = kernels.device, space.vocab_size, len(form.final)
     contexts = torch.arange(space.n_contexts, device=device)
-    n_states = len(form.final)
-    reward = form.reward.to(device).expand(n_states, -1, space.vocab_size)
+    reward = form.reward.to(kernels).expand(n_states, -1, vocab)
     if reward.shape[1] > 1:  # the utility's own contexts are suffixes of the space's
-        reward = reward[:, contexts % space.vocab_size**reward_order]
-    reward = reward.expand(n_states, space.n_contexts, space.vocab_size)
-    next_context = space.next_context.to(device)
-    next_state = form.step.to(device)
-    value = form.final.to(device).expand(len(kernels), space.n_contexts, n_states)
+        reward = reward[:, contexts % vocab**reward_order]
+    reward = reward.expand(n_states, space.n_contexts, vocab)
+    earned = torch.einsum("lcv,scv->lcs", kernels, reward)
+    alike = max(1, space.n_contexts // vocab)
+    rows = kernels.unflatten(1, (-1, alike)).transpose(1, 2)  # [L, alike, oldest, V]
+    step = form.step.to(device).T.expand(len(kernels), alike, vocab, n_states)
+    value = form.final.to(kernels).expand(len(kernels), space.n_contexts, n_states)
     for _ in range(horizon):
-        # following[l, c, s, v] = value at (next_context[c, v], next_state[s, v])
-        following = value[:, next_context[:, None, :], next_state[None, :, :]]
-        gain = reward.transpose(0, 1) + following
-        value = (kernels[:, :, None, :] * gain).sum(-1)
+        following = value.expand(-1, alike * vocab, -1).unflatten(1, (alike, vocab)).gather(3, step)
+        value = earned + (rows @ following).transpose(1, 2).flatten(1, 2)
     return value[:, :, form.start]
 
 

@@ -165,7 +165,7 @@ def _answer(
     scores = score.scores(best)
     value, error = float(scores.value[0]), float(scores.standard_error[0])
     found = _found(problem, result, EXACT if bank.exact else "importance", error)
-    found = replace(found, bank_tokens=bank.tokens)
+    found = replace(found, bank_tokens=bank.tokens, read_off=bank.origin.rollout_length)
     if bank.exact:
         return _exactly(found, value, error)
     other = None if held_out is None else held_out.scores(best)

@@ -151,6 +151,7 @@ def _solve(
         steps=ascent.steps,
         stop_reason=ascent.stop_reason,
         prompt_kernel=ascent.kept_kernel,
+        read_off=None if exact else bank.origin.rollout_length,
         history=[Step(value, 0, 0, 0, seconds) for value, seconds in steps],
         surrogate_history=ascent.surrogate_history,
         ess_history=[] if exact else ascent.ess_history,

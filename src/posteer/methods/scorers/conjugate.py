@@ -7,6 +7,7 @@ beyond what the prior's own parameters are uncertain by.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -19,6 +20,7 @@ from posteer.core.shapes import Float
 from posteer.families.markov.fit.densities import PriorDensity
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.fit.expectation_maximisation import (
+    MOST_CONCENTRATED,
     Evidence,
     evidence_of,
     expectation_maximisation,
@@ -67,6 +69,7 @@ class ConjugateFit(HardPromptPosterior):
 
     name = "conjugate"
     orders = False
+    by_mean_kernels = False
 
     def __init__(
         self,
@@ -126,10 +129,12 @@ class ConjugateFit(HardPromptPosterior):
         return self._fitted
 
     def for_search(self) -> ConjugateFit:
-        """The coarse fit with no replicates: it orders prompts with less noise."""
+        """The coarse fit with no replicates: it orders prompts with less noise. Where posterior
+        draws would be needed it takes the mean kernel of each component's posterior instead, which
+        leaves out what a continuation tells about its own latent."""
         quick = ConjugateFit(self.bank, replicates=0, like=self.like, seed=self.seed)
         quick.__dict__["_fitted"] = self.mixture if self.like else self.selection.coarse
-        quick._urns = self._urns
+        quick._urns, quick.by_mean_kernels = self._urns, True
         return quick
 
     @cached_property
@@ -171,11 +176,25 @@ class ConjugateFit(HardPromptPosterior):
     @property
     def density(self) -> PriorDensity:
         """The fitted prior with its replicates."""
-        return PriorDensity(self.mixture, tuple(self.replicates), shrink=self.shrink)
+        return PriorDensity(self.mixture, tuple(self.replicates), self.coarser, self.shrink)
+
+    @cached_property
+    def coarser(self) -> DirichletMixture | None:
+        """The fit with half of the concentration where that is the most there may be; None where it
+        never is. At a point mass J is off by what is left of its width, in proportion to it: by as
+        much as it changes from one to the other."""
+        concentration = self.mixture.concentration
+        capped = concentration.sum(-1, keepdim=True) > 0.99 * MOST_CONCENTRATED
+        if not self.n_replicates or not bool(capped.any()):
+            return None
+        return replace(self.mixture, concentration=concentration / torch.where(capped, 2.0, 1.0))
 
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
         if self.urn_means(utility, horizon).possible(prompts.last):
             value, error = self._by_urns(utility, prompts, horizon)
+        elif self.by_mean_kernels:
+            value = self._at_mean_kernels(utility, prompts, horizon)
+            error = torch.full_like(value, torch.nan)
         else:
             value, error = self._by_draws(utility, prompts, horizon)
         return HardScores.of(value, error)
@@ -184,7 +203,7 @@ class ConjugateFit(HardPromptPosterior):
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> tuple[Float[Tensor, "K"], Float[Tensor, "K"]]:
         values = self._under_each_fit(utility, prompts, horizon)
-        return values[:, 0], self.shrink * spread(values[:, 1:])
+        return values[:, 0], self._error(values)
 
     def difference(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
@@ -193,14 +212,23 @@ class ConjugateFit(HardPromptPosterior):
         together under the replicates. Where there is a closed form."""
         values = self._under_each_fit(utility, prompts, horizon)
         gaps = (values[0] - values[1])[None]
-        return float(gaps[0, 0]), self.shrink * float(spread(gaps[:, 1:])[0])
+        return float(gaps[0, 0]), float(self._error(gaps)[0])
+
+    def _error(self, values: Float[Tensor, "K R1"]) -> Float[Tensor, "K"]:
+        """Of values by the fit, by its replicates, and by the coarser fit where there is one."""
+        replicates = values[:, 1 : 1 + self.n_replicates]
+        error = self.shrink * spread(replicates)
+        if self.coarser is None:
+            return error
+        return torch.hypot(error, values[:, -1] - values[:, 0])
 
     def _under_each_fit(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> Float[Tensor, "K R1"]:
-        """By the fit, and by each of its replicates."""
+        """By the fit, by each of its replicates, and by the coarser one."""
         urn_means = self.urn_means(utility, horizon)
-        fits = [self.mixture, *self.replicates]
+        coarser = [] if self.coarser is None else [self.coarser]
+        fits = [self.mixture, *self.replicates, *coarser]
         prior = torch.cat([fit.concentration for fit in fits])
         parts = []
         for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // prior.numel())):
@@ -212,6 +240,22 @@ class ConjugateFit(HardPromptPosterior):
             weights = torch.stack([fit.component_log_evidence(counts) for fit in fits], 1)
             parts.append((weights.softmax(-1) * means.unflatten(1, weights.shape[1:])).sum(-1))
         return torch.cat(parts)
+
+    def _at_mean_kernels(
+        self, utility: Utility, prompts: FoldedPrompts, horizon: int
+    ) -> Float[Tensor, "K"]:
+        """J as if each component's posterior were its mean."""
+        space, mixture, values = self.bank.space, self.mixture, []
+        size = max(1, NUMBERS_AT_ONCE // mixture.concentration.numel())
+        for rows in torch.arange(len(prompts.last)).split(size):
+            counts, last = prompts.counts[rows], prompts.last[rows]
+            updated = mixture.concentration + counts[:, None]
+            kernels = (updated / updated.sum(-1, keepdim=True)).flatten(0, 1)
+            means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
+            means = means.unflatten(0, (len(rows), -1))[torch.arange(len(rows)), :, last]
+            weights = mixture.component_log_evidence(counts).softmax(-1)
+            values.append((weights * means).sum(-1))
+        return torch.cat(values)
 
     def _by_draws(
         self, utility: Utility, prompts: FoldedPrompts, horizon: int

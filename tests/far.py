@@ -1,7 +1,7 @@
 """Sweeps that stop at a gate, so that workers can be killed and paused in the middle of their work.
 
-The utility of such a sweep waits while the store holds as many runs as the gate allows. Waiting is
-for files, never for a time.
+The utility of such a sweep waits in the second batch of a process until the gate is open. Waiting
+is for files, never for a time.
 """
 
 from pathlib import Path
@@ -14,7 +14,6 @@ from posteer.sweeps.store import RunStore
 
 CEILING = 600.0
 """Seconds after which what is waited for will not come, on any machine."""
-OPEN = 10**9
 HOOKS = []
 """What is done once the utility of `hooked` is next asked."""
 
@@ -23,9 +22,9 @@ import os, time
 HERE = os.path.dirname(os.path.abspath(__file__))
 def score(y):
     while True:
-        with open(os.path.join(HERE, "gate")) as file:
-            gate = file.read()
-        if len(os.listdir(os.path.join(HERE, "runs", "runs"))) < int(gate or 0):
+        solved = os.listdir(os.path.join(HERE, "runs", "sessions"))
+        new = not any(name.endswith(f"-{os.getpid()}.json") for name in solved)
+        if new or os.path.exists(os.path.join(HERE, "open")):
             return y[0] + 0.5 * y[1]
         time.sleep(0.005)
 """
@@ -40,39 +39,38 @@ def score(y):
 
 
 class Gate:
-    """A folder with a sweep that goes as far as it is allowed to."""
+    """A folder with a sweep in which each process solves one batch, then waits for it to open."""
 
     def __init__(self, folder, **changes):
         self.folder, self.out = folder, folder / "runs"
         (folder / "mine.py").write_text(GATED)
         chosen = {"models": ["exact:urn"], "methods": ["coordinate"], "seeds": 8, "lengths": [3]}
         self.config = small(**chosen | {"utilities": ["./mine.py:score"]} | changes)
-        self.allow(0)
 
-    def allow(self, runs):
-        part = self.folder / "gate.part"
-        part.write_text(str(runs))
-        part.replace(self.folder / "gate")
+    def open(self):
+        (self.folder / "open").touch()
 
     def alone(self):
         """The same sweep, that nothing happened to."""
-        (self.folder / "runs" / "runs").mkdir(parents=True)
-        self.allow(OPEN)
+        (self.out / "sessions").mkdir(parents=True)
+        self.open()
         out = self.folder / "alone"
         run_sweep(self.config, out, batch_size=2)
-        self.allow(0)
+        (self.folder / "open").unlink()
         return out
 
     def stored(self):
         return len(list((self.out / "runs").glob("[!.]*.json")))
 
-    def reaches(self, runs, running=lambda: True):
-        """Whether so many runs are in the store, while somebody is at work."""
-        return wait_for(lambda: self.stored() >= runs, running, CEILING)
-
     def workers(self):
         """Processes that have solved something, by their number."""
-        return {int(path.stem.rpartition("-")[2]) for path in (self.out / "sessions").glob("[!.]*")}
+        found = (self.out / "sessions").glob("[!.]*.json")
+        return {int(path.stem.rpartition("-")[2]) for path in found}
+
+    def one_more(self, known, running=lambda: True):
+        """A process that has solved something and was not known; it is in its second batch now."""
+        assert wait_for(lambda: self.workers() - known, running, CEILING), "no one has come"
+        return next(iter(self.workers() - known))
 
     def untouched(self, alone, total):
         """Nothing lost, nothing repeated, the same results and tables."""

@@ -6,8 +6,7 @@ import signal
 import threading
 
 import pytest
-from far import CEILING, OPEN, Gate
-from kills import wait_for
+from far import CEILING, Gate
 
 from posteer.banks import DrawPlan
 from posteer.banks.drawn import unpack
@@ -54,34 +53,22 @@ def gate(tmp_path, monkeypatch):
     return Gate(tmp_path, seeds=12, lengths=[3, 4])
 
 
-def one_more_worker(gate, known, driver):
-    """The number of a process that has solved something and was not known."""
-    assert wait_for(lambda: gate.workers() - known, driver.running, CEILING), driver.error
-    return next(iter(gate.workers() - known))
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_slurm_queues_a_preempted_job_again(gate):
     pytest.importorskip("submitit")
     alone = gate.alone()
     driver = Driver(gate, "slurm(cluster=local,lease=2,cpus=1)")
-    gate.allow(6)
-    first = one_more_worker(gate, set(), driver)
-    gate.allow(gate.stored() + 4)
-    second = one_more_worker(gate, {first}, driver)
-    known = gate.workers()
+    first = gate.one_more(set(), driver.running)
+    second = gate.one_more({first}, driver.running)
     os.kill(second, signal.SIGUSR2)
-    logs = gate.out / "jobs" / "slurm"
-    assert wait_for(
-        lambda: any("Requeued job" in path.read_text() for path in logs.rglob("*_log.*")),
-        driver.running,
-        CEILING,
-    )
+    third = gate.one_more({first, second}, driver.running)
+    logs = (gate.out / "jobs" / "slurm").rglob("*_log.*")
+    assert any("Requeued job" in path.read_text() for path in logs)
     os.kill(first, signal.SIGKILL)
-    gate.allow(OPEN)
+    assert gate.stored() == 6 and third not in (first, second)
+    gate.open()
     driver.finish()
-    assert gate.workers() - known, "the job that was queued again has worked"
     gate.untouched(alone, TOTAL)
 
 
@@ -123,17 +110,13 @@ def test_ray_outlives_a_worker_and_a_node(cluster, gate):
     assert drawn.keys() == one.keys() and all(drawn[name].equal(one[name]) for name in one)
 
     driver = Driver(gate, executor)
-    gate.allow(6)
-    first = one_more_worker(gate, set(), driver)
-    gate.allow(gate.stored() + 4)
-    second = one_more_worker(gate, {first}, driver)
+    first = gate.one_more(set(), driver.running)
+    second = gate.one_more({first}, driver.running)
     os.kill(first, signal.SIGKILL)
-    gate.allow(gate.stored() + 4)
-    third = one_more_worker(gate, {first, second}, driver)
-    assert third != second, "Ray has started the killed one again"
+    gate.one_more({first, second}, driver.running)  # Ray has started the killed one again
     cluster.remove_node(cluster.workers[0], allow_graceful=False)
-    assert gate.stored() < TOTAL
-    gate.allow(OPEN)
+    assert gate.stored() == 6
+    gate.open()
     driver.finish()
     assert not ray.is_initialized(), "the connection was ours and ended with the command"
     gate.untouched(alone, TOTAL)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from far import CEILING, HOOKS, OPEN, Gate, hooked
-from kills import wait_for
+from far import HOOKS, Gate, hooked
 from networks import small as small_network
 from sweeps import SMALL, small, toml
 
@@ -136,19 +135,16 @@ def test_workers_killed_and_paused_past_their_lease(tmp_path, monkeypatch):
     settings = {"utilities": ["./mine.py:score"], "lengths": [3, 4], "seeds": 12}
     Path("mine.toml").write_text(toml(**chosen, **settings))
     alone = gate.alone()
-    started = []
+    started = [worker(gate)]
     try:
-        gate.allow(6)
-        for at in range(2):
-            started.append(worker(gate))
-            assert wait_for(lambda n=at + 1: len(gate.workers()) >= n, lambda: True, CEILING)
-            gate.allow(gate.stored() + 6)
-        assert gate.reaches(10)
+        gate.one_more(set(), lambda: started[0].poll() is None)
+        started.append(worker(gate))
+        gate.one_more(gate.workers(), lambda: started[1].poll() is None)
         victim, paused = started
         victim.kill()
         paused.send_signal(signal.SIGSTOP)
-        assert gate.stored() < 24, "both are in the middle of it"
-        gate.allow(OPEN)
+        assert gate.stored() == 4, "both are in the middle of it"
+        gate.open()
         started.append(worker(gate))
         assert started[2].wait() == 0
         before = {path: path.read_bytes() for path in (gate.out / "runs").iterdir()}

@@ -197,6 +197,8 @@ def _split_at_commas(body: str, text: str) -> list[str]:
 def _value(text: str, whole: str) -> Any:
     text = text.strip()
     require(bool(text), f"'{shown(whole)}': an argument is empty")
+    if re.fullmatch(r"[\w.-]+:\d+", text):  # a machine and a port
+        return text
     if text[0] == "[" or re.match(r"^[-+.]?\d", text):
         try:
             return read_json(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from posteer.banks.drawn import LatentBank
+from posteer.banks.kept import earlier_bank, keep
 from posteer.banks.parts import Parts
 from posteer.banks.plans import BLOCK, DrawPlan, key_of
 from posteer.banks.rollouts import (
@@ -82,11 +83,17 @@ def draw(
     exclusive: bool = True,
 ) -> LatentBank:
     """The bank of a plan for at most so many model tokens; sizes that nobody named are found out
-    where the model's speed is not known. `out`, `chunk` and `exclusive` as in `draw_bank`."""
+    where the model's speed is not known, and such a bank is kept for later calls (`banks.kept`).
+    `out`, `chunk` and `exclusive` as in `draw_bank`."""
     if is_sized(model, plan):
-        return draw_within(
-            model, plan, out, tokens=tokens, chunk=chunk, progress=progress, exclusive=exclusive
-        )
+        found = earlier_bank(model, plan, tokens) if out is None else None
+        if found is None:
+            found = draw_within(
+                model, plan, out, tokens=tokens, chunk=chunk, progress=progress, exclusive=exclusive
+            )
+            if out is None and tokens is None:  # one that a budget cut short serves no other call
+                keep(found, model, plan)
+        return found
     whole = most_of(model, plan)
     require_affordable(whole.price(model), tokens)
     return draw_bank(model, whole, out, chunk=chunk, progress=progress, exclusive=exclusive)

@@ -19,6 +19,8 @@ from posteer.models.protocol import Model
 from posteer.models.wrapped.alphabets import Tokenizer
 from posteer.models.wrapped.huggingface import HuggingFaceModel
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
 
 class Language(Model):
     """A language model that is not yet told over which of its tokens it is steered."""
@@ -55,15 +57,29 @@ def require_installed(*packages: str) -> None:
 
 
 def from_text(text: str, device: str = "cpu") -> Model:
-    """`hf:FOLDER`, or `hf:FILE.gguf`."""
-    _, colon, where = text.partition(":")
+    """`hf:FOLDER`, or `hf:FILE.gguf`; `hf(bfloat16):FOLDER` computes in that precision."""
+    kind, colon, where = text.partition(":")
+    precision = precision_of(kind)
     path = Path(where)
     named = bool(colon) and bool(where) and "\0" not in where
     require(named, f"'{shown(text)}': expected hf: and a folder, or a file that ends in .gguf")
     require(path.exists(), f"'{shown(where)}': no such folder")
     require_installed("transformers", *(() if path.is_dir() else ("gguf", "accelerate")))
     network, tokenizer = load(path)
-    return Language(network, tokenizer, text).to(device)
+    return Language(network.to(precision), tokenizer, text).to(device)
+
+
+def precision_of(kind: str) -> torch.dtype:
+    """What a name says in brackets: single precision where it has none.
+
+    >>> precision_of("smollm2(bfloat16)"), precision_of("hf")
+    (torch.bfloat16, torch.float32)
+    """
+    name, bracket, inside = kind.partition("(")
+    asked = inside.removesuffix(")").strip() if bracket else "float32"
+    known = asked in PRECISIONS and inside.endswith(")") == bool(bracket)
+    require(known, f"'{shown(kind)}': expected {name}({' or '.join(PRECISIONS)})")
+    return PRECISIONS[asked]
 
 
 def load(path: Path) -> tuple[Any, Tokenizer | None]:

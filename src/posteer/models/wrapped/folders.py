@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +93,8 @@ def load(path: Path) -> tuple[Any, Tokenizer | None]:
     if file is not None:
         given["gguf_file"] = file
     weights = {} if file else {"use_safetensors": True}
-    with users_own(f"'{path}'"), _quietly(), torch.random.fork_rng(devices=[]):
+    once = nullcontext() if file is None else _parsed_once()
+    with users_own(f"'{path}'"), _quietly(), torch.random.fork_rng(devices=[]), once:
         network = AutoModelForCausalLM.from_pretrained(
             str(folder), **given, **weights, **_in_single_precision()
         )
@@ -108,6 +111,18 @@ def _in_single_precision() -> dict[str, Any]:
 
     old = int(transformers.__version__.partition(".")[0]) < 5
     return {"torch_dtype" if old else "dtype": torch.float32}
+
+
+@contextmanager
+def _parsed_once() -> Iterator[None]:
+    """Fields of a GGUF file take seconds to parse, and are asked for four times."""
+    gguf: Any = importlib.import_module("gguf")
+    before = gguf.GGUFReader
+    gguf.GGUFReader = lru_cache(before)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = before
 
 
 @contextmanager

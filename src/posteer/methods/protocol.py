@@ -8,13 +8,14 @@ that differ in utility and seed alone, as one tensor programme.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from posteer.banks import DrawPlan, LatentBank
+from posteer.banks.checks.departure import Departure, check_departure
 from posteer.banks.drawn import open_bank
 from posteer.core import Progress, require
 from posteer.core.device import pick_device
@@ -207,6 +208,23 @@ class Drawn:
     tokens: int = 0
     settings: str | None = None
     changed: bool = False
+
+    @cached_property
+    def departure(self) -> Departure | None:
+        """How far the model is from a filter over its latents, as what was read of it for them
+        tells; None where nothing was."""
+        return None if self.bank is None else check_departure(None, self.bank)
+
+    def facts(self) -> dict[str, Any] | None:
+        """Of the bank, with the settings that draw it again, and how far the model is from it."""
+        bank, found = self.bank, self.departure
+        if bank is None:
+            return None
+        length = bank.origin.rollout_length
+        facts = {"rollouts": len(bank), "rollout_length": length, "settings": self.settings}
+        if found is None:
+            return facts
+        return facts | {"check": asdict(found) | {"foretold": asdict(found.rank_correlation)}}
 
 
 @dataclass(frozen=True, eq=False)

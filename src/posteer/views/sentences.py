@@ -226,6 +226,8 @@ def sure_lines(found: Elicitation) -> list[str]:
         place = answer.verified.place
         first = ", which was the search's first choice" if place == 1 else ""
         lines.append(f"best of {answer.verified.compared} asked of the model itself{first}")
+    if found.departure is not None:
+        lines.append(f"the model is {departure_text(found.departure)}")
     return lines
 
 

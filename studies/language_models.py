@@ -1,15 +1,17 @@
 """Does posterior steering work on a language model that is no filter?
 
     python studies/language_models.py prepare --work DIR [--texts coin,letters]
-    python studies/language_models.py run --work DIR [--texts ..] [--out FILE]
+    python studies/language_models.py run --work DIR [--texts ..] --out FILE
     python studies/language_models.py long --work DIR --texts coin --out FILE
     python studies/language_models.py [show] [--records FILE] [--figures DIR]
 
 SmolLM2-135M-Instruct over a few of its tokens after a text (`pip install 'posteer[llm]'`).
 `prepare` asks the network for its laws after all histories of up to 13 tokens (fewer of larger
 alphabets), once, and keeps them in DIR. `run` takes a bank and every answer from these laws, which
-are the network's own, metered as it would be, and ranks each prompt among all. `long` asks the
-network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much.
+are the network's own, metered as it would be, and ranks each prompt among all; it goes on with a
+FILE that it has begun, as `long` does. `long` asks the
+network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much
+(and the default one, too).
 `show` prints the tables of docs/LANGUAGE_MODELS.md from the records and, asked for, draws its
 figures. A bank serves all utilities and lengths of its text; tokens of a run are those that
 verifying asks of the model.
@@ -17,12 +19,14 @@ verifying asks of the model.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from journals import Journal
 from language_settings import HORIZON, SETTINGS, UTILITIES
 from language_tables import figures_of, show
 from places import RECORDS
@@ -34,6 +38,7 @@ import posteer
 from posteer.banks import LatentBank, sample
 from posteer.banks.checks.departure import check_departure
 from posteer.banks.reading import correction_of
+from posteer.banks.tuning import Fit, latents_by
 from posteer.core.errors import require
 from posteer.core.shapes import Float, Int
 from posteer.evaluation import estimate_from_bank
@@ -228,25 +233,26 @@ def cell(name: str, model: Kept, bank: LatentBank, length: int, utility: str) ->
     }
 
 
-def of_text(name: str, work: Path) -> list[dict[str, Any]]:
+def of_text(name: str, work: Path, journal: Journal) -> None:
     """All records of a text."""
     model = kept(name, work)
     bank = bank_of(name, work, model)
-    records = [described(name, model, bank)]
-    for length in SETTINGS[name].lengths:
-        for utility in SETTINGS[name].utilities:
-            records.append(cell(name, model, bank, length, utility))
-            print(_line(records[-1]), flush=True)
-    utility, length = UTILITIES[0], SETTINGS[name].lengths[-1]
-    records.append(scatter(name, model, bank, length, utility))
-    return records
+    journal.add(("text", name), lambda: described(name, model, bank))
+    lengths = SETTINGS[name].lengths
+    for length, utility in product(lengths, SETTINGS[name].utilities):
+        make = partial(cell, name, model, bank, length, utility)
+        journal.add(("cell", name, length, utility), make)
+    scattered = (lengths[-1], UTILITIES[0])
+    journal.add(("scatter", name, *scattered), lambda: scatter(name, model, bank, *scattered))
 
 
 def described(name: str, model: Kept, bank: LatentBank) -> dict[str, Any]:
     """What the bank of a text is, and how far the model is from a filter over it."""
     departure = check_departure(model, bank)
     assert departure is not None
-    order = bank.space.order
+    assert bank.sequences is not None
+    shown = Fit(order=1, length=bank.sequences.shape[1], smoothing=0.5)
+    kernels = latents_by(shown, bank.sequences, model.vocab_size).kernels
     return {
         "kind": "text",
         "text": name,
@@ -254,12 +260,12 @@ def described(name: str, model: Kept, bank: LatentBank) -> dict[str, Any]:
         "alphabet": list(SETTINGS[name].alphabet),
         "shares": model.shares,
         "tokens": bank.tokens,
-        "order": order,
+        "order": bank.space.order,
         "temper": bank.temper,
         "smoothing": bank.smoothing,
         "departure": asdict(departure),
         "foretold": departure.rank_correlation.value,
-        "kernels": bank.kernels[:, :, -1].tolist() if order <= 1 else [],
+        "kernels": kernels[:, :, -1].tolist(),
     }
 
 
@@ -284,39 +290,37 @@ def scatter(name: str, model: Kept, bank: LatentBank, length: int, utility: str)
     }
 
 
-def of_long_prompts(name: str, work: Path, out: Path) -> None:
-    """The default method at its tokens and others at more, appended as they are done."""
+def of_long_prompts(name: str, work: Path, journal: Journal, utilities: list[str]) -> None:
+    """The default method at its tokens and others at more."""
     model = network(name)
-    bank = sample(
-        model, rollouts=LONG_ROLLOUTS, length=41, tuned=True, out=work / f"{name}.long.safetensors"
-    )
+    out = work / f"{name}.long.safetensors"
+    bank = sample(model, rollouts=LONG_ROLLOUTS, length=41, tuned=True, out=out)
     print(f"{name}: bank of {bank.tokens:,} model tokens", flush=True)
-    for utility in LONG_UTILITIES:
-        asked: dict[str, Any] = {"length": LONG, "rank": False}
-        runs: list[tuple[str, int, dict[str, Any]]]
-        runs = [("auto", TOKENS, {"bank": bank, "verify": TOKENS})]
-        runs += [(rival, TOKENS * n, {"method": rival}) for n in TIMES for rival in RIVALS]
-        for method, tokens, more in runs:
-            found = posteer.elicit(model, utility, max_model_tokens=tokens, **asked, **more)
-            record = {
-                "kind": "long",
-                "text": name,
-                "length": LONG,
-                "utility": utility,
-                "method": method,
-                "budget": tokens,
-                "J": found.expected_utility,
-                "tokens": found.cost["forward_tokens"] + found.cost["backward_tokens"],
-                "bank_tokens": bank.tokens if "bank" in more else 0,
-            }
-            with out.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-            print(record, flush=True)
+    runs: list[tuple[str, int, dict[str, Any]]]
+    runs = [("auto", TOKENS * n, {"bank": bank, "verify": TOKENS}) for n in TIMES]
+    runs += [(rival, TOKENS * n, {"method": rival}) for n in TIMES for rival in RIVALS]
+    for utility, (method, budget, more) in product(utilities, runs):
+        make = partial(long_run, name, model, utility, method, budget, more)
+        journal.add(("long", name, LONG, utility, method, budget), make)
 
 
-def _line(record: dict[str, Any]) -> str:
-    names = ("text", "length", "utility", "rank", "tokens", "rank_of_banks_first_8")
-    return "  ".join(f"{record[name]}" for name in names)
+def long_run(
+    name: str, model: Model, utility: str, method: str, budget: int, more: dict[str, Any]
+) -> dict[str, Any]:
+    """One method at one budget."""
+    found = posteer.elicit(model, utility, length=LONG, rank=False, max_model_tokens=budget, **more)
+    return {
+        "kind": "long",
+        "text": name,
+        "length": LONG,
+        "utility": utility,
+        "method": method,
+        "budget": budget,
+        "J": found.expected_utility,
+        "prompt": found.to_json()["prompt_text"],
+        "tokens": found.cost["forward_tokens"] + found.cost["backward_tokens"],
+        "bank_tokens": more["bank"].tokens if "bank" in more else 0,
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -326,6 +330,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options.add_argument("--work", type=Path)
     options.add_argument("--texts", default=",".join(SETTINGS))
+    options.add_argument("--utilities", default=";".join(LONG_UTILITIES), help="of long prompts")
     options.add_argument("--out", type=Path)
     options.add_argument("--records", type=Path, default=RECORDS / "language-models.jsonl")
     options.add_argument("--figures", type=Path)
@@ -341,17 +346,15 @@ def main(arguments: list[str] | None = None) -> None:
         return
     require(given.work is not None, "expected --work DIR")
     given.work.mkdir(parents=True, exist_ok=True)
-    records = []
     for name in names:
         if given.do == "prepare":
             prepare(name, given.work)
-        elif given.do == "long":
-            require(given.out is not None, "expected --out FILE")
-            of_long_prompts(name, given.work, given.out)
+            continue
+        require(given.out is not None, "expected --out FILE")
+        if given.do == "long":
+            of_long_prompts(name, given.work, Journal(given.out), given.utilities.split(";"))
         else:
-            records += of_text(name, given.work)
-    if given.do == "run" and given.out is not None:
-        given.out.write_text("".join(json.dumps(record) + "\n" for record in records))
+            of_text(name, given.work, Journal(given.out))
 
 
 if __name__ == "__main__":

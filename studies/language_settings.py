@@ -28,6 +28,8 @@ class Setting:
     text: str
     alphabet: tuple[str, ...]
     lengths: tuple[int, ...] = (6, 10)
+    held_out: bool = False
+    """Whether nothing was ever chosen by looking at it."""
 
     @property
     def vocab_size(self) -> int:
@@ -50,4 +52,10 @@ SETTINGS = {
     "market": Setting("Each day the price of the stock went:", (" up", " down")),
     "abc": Setting("Here is a random sequence of letters:", (" A", " B", " C"), (5,)),
     "dna": Setting("The gene begins with the bases:", (" A", " C", " G", " T"), (4,)),
+    "weather": Setting(
+        "The weather of the last weeks, day by day:", (" rain", " sun"), held_out=True
+    ),
+    "games": Setting(
+        "The results of the team's games this season:", (" win", " loss"), held_out=True
+    ),
 }

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from language_settings import SETTINGS
 from tables import heading
 
 from posteer.views.figures.canvas import canvas, save
@@ -24,11 +25,11 @@ def show(records: Records) -> None:
         print(_row(text, length, *figures, f"{cells[0]['bank_tokens']:,}"))
     print()
     _heading("cells", "adapting", "bank's first 8", "as many", "random", "corrected", "bank")
-    for length in sorted({cell["length"] for cell in _cells(records)}):
-        own = [cell for cell in _cells(records) if cell["length"] == length]
-        names = ("rank", "rank_of_banks_first_8", "rank_at_equal_questions", "rank_of_random")
-        more = ("rank_of_corrected_first", "rank_of_banks_first")
-        print(_row(f"length {length}: {len(own)}", *(_firsts(own, n) for n in (*names, *more))))
+    ways = ("banks_first_8", "random", "corrected_first", "banks_first")
+    names = ["rank", *(f"rank_of_{one}" for one in ways)]
+    names.insert(2, "rank_at_equal_questions")
+    for which, own in _groups(records).items():
+        print(_row(f"{which}: {len(own)}", *(_firsts(own, name) for name in names)))
     print()
     _heading("not first", "length", "utility", "rank", "behind", "best", "next", "spread")
     for cell in _cells(records):
@@ -64,22 +65,38 @@ def show(records: Records) -> None:
         ]
         both.insert(0, f"{record['foretold']:.2f}")
         print(_row(record["text"], record["order"], record["temper"], *intervals, *both))
+    show_long([one for one in records if one["kind"] == "long"])
+
+
+def show_long(records: Records) -> None:
+    """J of prompts that are too long to try all, by what each method asked of the model."""
+    if not records:
+        return
+    print()
+    budgets = sorted({one["budget"] for one in records})
+    methods = dict.fromkeys(one["method"] for one in records)
+    asked = [(method, budget) for method in methods for budget in budgets]
+    names = [f"{method}, {budget:,}" for method, budget in asked]
+    _heading("text", "utility", "bank", *names)
+    known = {(one["text"], one["utility"], one["method"], one["budget"]): one for one in records}
+    for text, utility in dict.fromkeys((one["text"], one["utility"]) for one in records):
+        found = [known.get((text, utility, *one)) for one in asked]
+        bank = max(one["bank_tokens"] for one in found if one is not None)
+        figures = ["" if one is None else f"{one['J']:.3f}" for one in found]
+        print(_row(text, utility, f"{bank:,}", *figures))
 
 
 def figures_of(records: Records, where: Path) -> None:
     """The implied prior over kernels of each text, and surrogates beside J."""
     pyplot = canvas()
-    texts = [one for one in records if one["kind"] == "text" and one["kernels"]]
-    figure, panels = pyplot.subplots(1, len(texts), figsize=(3.2 * len(texts), 3.2), squeeze=False)
-    for panel, record in zip(panels[0], texts, strict=True):
+    texts = [one for one in records if one["kind"] == "text"]
+    rows = -(-len(texts) // 4)
+    figure, panels = pyplot.subplots(rows, 4, figsize=(12, 3 * rows), squeeze=False)
+    for panel, record in zip(panels.flatten(), texts, strict=False):
         kernels, names = record["kernels"], [one.strip() for one in record["alphabet"]]
-        if len(kernels[0]) == 1:
-            panel.hist([row[0] for row in kernels], 25)
-            panel.set(xlabel=f"P({names[-1]})")
-        else:
-            panel.scatter(*zip(*(row[:2] for row in kernels), strict=True), s=6, alpha=0.4)
-            panel.set(xlabel=f"P({names[-1]} | {names[0]})", ylabel=f"P({names[-1]} | {names[1]})")
-        panel.set(title=record["text"])
+        panel.scatter(*zip(*(row[:2] for row in kernels), strict=True), s=6, alpha=0.4)
+        panel.set(xlabel=f"P({names[-1]} | {names[0]})", ylabel=f"P({names[-1]} | {names[1]})")
+        panel.set(title=record["text"], xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     save(figure, where / "language-priors.svg")
     scatters = [one for one in records if one["kind"] == "scatter"]
     figure, panels = pyplot.subplots(
@@ -102,6 +119,15 @@ def _by_cell(records: Records) -> dict[tuple[str, int], Records]:
     found: dict[tuple[str, int], Records] = {}
     for cell in _cells(records):
         found.setdefault((cell["text"], cell["length"]), []).append(cell)
+    return found
+
+
+def _groups(records: Records) -> dict[str, Records]:
+    """Cells by length, those of texts that nothing was chosen on apart."""
+    found: dict[str, Records] = {}
+    for cell in sorted(_cells(records), key=lambda cell: cell["length"]):
+        held_out = ", held out" * SETTINGS[cell["text"]].held_out
+        found.setdefault(f"length {cell['length']}{held_out}", []).append(cell)
     return found
 
 

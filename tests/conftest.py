@@ -7,6 +7,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already, and so 
 
 # Torch's path is what kernels are held against; tests of kernels ask for them.
 os.environ.setdefault("POSTEER_KERNELS", "torch")
+os.environ["POSTEER_CACHE"] = "off"  # tests share nothing by way of files
 
 import torch
 from hypothesis import HealthCheck, settings

@@ -1,5 +1,7 @@
 """Small random language models of real architectures, and a tokenizer of few words."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -7,6 +9,11 @@ transformers = pytest.importorskip("transformers")
 
 WORDS = ["<s>", "</s>", "A", "coin", ":", "H", "T", "ĠH", "ĠT", "Ġ", "C", "G", "0", "1"]
 SIZE = 40
+
+
+def installed(*packages):
+    """Whether all of them are here."""
+    return all(find_spec(name) is not None for name in packages)
 
 
 def tokenizer(special="<s> $A"):

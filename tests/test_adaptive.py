@@ -180,10 +180,13 @@ class Speaking(FunctionModel):
 def test_auto_tunes_a_language_model_and_names_what_draws_the_same(drawn):
     plain, _ = drawn
     model = Speaking(plain.predict, vocab_size=2, order=1, name="speaking")
-    found = elicit(model, "dyck", length=5, verify=4, max_model_tokens=45_000)
+    found = elicit(model, "dyck", length=12, verify=4, max_model_tokens=45_000)
     assert "tuned=1" in found.choice.method and found.bank.read is not None
     assert found.answer.verified.rounds >= 1 and found.cost["drawn_tokens"] <= 45_000
-    again = elicit(model, "dyck", length=5, verify=4, method=found.choice.method)
+    check = found.to_json()["drawn"]["check"]
+    assert 0 < check["mixture"]["value"] < check["unweighed"]["value"]
+    assert check["foretold"]["low"] < found.departure.rank_correlation.value <= 1
+    again = elicit(model, "dyck", length=12, verify=4, method=found.choice.method)
     assert again.prompt == found.prompt
     assert torch.equal(again.bank.kernels, found.bank.kernels)
 

@@ -75,7 +75,11 @@ def ones(continuation):
             "the model gives no gradients",
         ),
         (
-            *(fair(), "dyck", {}, "classes", "rolled-out"),
+            *(fair(), "dyck", {}, "exhaustive", "few-prompts all-cheaper"),
+            "there are only 64 prompts; to try all takes 1,280 model tokens, a bank 31,744 or more",
+        ),
+        (
+            *(fair(), "dyck", LONG, "classes", "rolled-out"),
             "texts that the model writes (9,995,000 model tokens, once)",
         ),
         (
@@ -83,7 +87,7 @@ def ones(continuation):
             *("bank-too-dear no-gradients", "tokens do not pay for a bank of latents (31,744)"),
         ),
         (
-            *(fair(100), "dyck", {}, "classes", "rolled-out"),
+            *(fair(100), "dyck", LONG, "classes", "rolled-out"),
             "model writes (500,000 model",
         ),
         (

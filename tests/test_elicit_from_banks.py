@@ -151,7 +151,8 @@ def test_the_default_method_fits_the_model():
     assert default_method(posteer.load("urn")) == "classes"
     assert default_method(posteer.open_model("exact:urn")) == "classes-analytic"
     unknown = FunctionModel(lambda tokens: None, vocab_size=2, order=0)
-    assert default_method(unknown) == "classes"
+    assert default_method(unknown) == "exhaustive"
+    assert choose([posed(unknown, "dyck", 20)]).method == "classes"
 
 
 @pytest.mark.parametrize(

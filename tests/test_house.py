@@ -18,8 +18,9 @@ SOURCE = ROOT / "src" / "posteer"
 ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views explorer cli __main__",
-    "core": "errors shapes limits rounding reading spec files sealing locks leases claiming "
-    "progress randomness counters device threads userfiles registry keeping showing weights",
+    "core": "errors shapes limits rounding reading spec caches files sealing locks leases "
+    "claiming progress randomness counters device threads userfiles registry keeping "
+    "showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",
     "families": "protocol reading registry tallies finite_state atoms markov context_trees",
@@ -35,13 +36,13 @@ ORDER = {
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode narrow network model one_layer checkpoint",
     "training": "plan many data folder loop",
-    "banks": "histories correction probes drawn reweighed atoms parts plans shipped tuning reading "
-    "rollouts sizing sharding sampling checks",
+    "banks": "histories correction probes drawn reweighed atoms parts plans kept shipped tuning "
+    "reading rollouts sizing sharding sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
     "families prior martingale ranks power departure report",
     "evaluation": "values ranking",
     "methods": "answers watching cautions protocol registry needs forecasting latent_source "
-    "corrected adaptive verify scorers direct climbing bounds ppt classes auto",
+    "prices corrected adaptive verify scorers direct climbing bounds ppt classes auto",
     "methods.scorers": "protocol posterior exact importance conjugate smc choice",
     "methods.bounds": "odds search unrolled boxes rows method",
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "

@@ -227,6 +227,9 @@ FIGURES_OF = {
     Because.FEW_TOKENS_LEFT: {"tokens": 7},
     Because.BANK_TOO_DEAR: {"tokens": 12345, "budget": 10},
     Because.FEW_PROMPTS: {"prompts": 64},
+    Because.BANK_KEPT: {"tokens": 12345},
+    Because.ALL_CHEAPER: {"tokens": 1280, "bank": 12345},
+    Because.ALL_QUICKER: {"tokens": 1280},
     Because.PRIOR_FINITE: {"atoms": 6},
 }
 

@@ -234,12 +234,12 @@ def test_auto_names_the_sizes_it_found_and_keeps_the_bank():
         return torch.stack([1 - ones, ones], 1)
 
     model = FunctionModel(predict, vocab_size=2, order=0, max_length=80)
-    found = elicit(model, "frequency(0.4)", length=5, max_model_tokens=300 * 80)
+    found = elicit(model, "frequency(0.4)", length=13, max_model_tokens=300 * 80)
     assert found.choice.method == "classes(samples=256,rollout-length=81)"
     assert found.choice.reasons[0].figures == {"tokens": 256 * 80}
     assert max(lengths) == 80 and len(found.bank) == 256
     settings = "samples=256,rollout-length=81"
-    again = elicit(model, "frequency(0.4)", length=5, method=f"classes({settings})")
+    again = elicit(model, "frequency(0.4)", length=13, method=f"classes({settings})")
     assert again.prompt == found.prompt and again.surrogate == found.surrogate
     assert torch.equal(again.bank.counts, found.bank.counts)
 

@@ -13,6 +13,7 @@ STUDIES = Path(__file__).parent.parent / "studies"
 SHARED = {
     "awkward",
     "browsers",
+    "journals",
     "language_settings",
     "language_tables",
     "places",

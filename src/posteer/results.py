@@ -16,6 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from posteer.banks.checks.departure import Departure
 from posteer.banks.drawn import LatentBank
 from posteer.core.errors import InputError, require
 from posteer.core.files import path_of
@@ -116,6 +117,11 @@ class Elicitation(Shown):
         return self.drawn.bank
 
     @property
+    def departure(self) -> Departure | None:
+        """How far the model is from a filter over the latents that were drawn."""
+        return self.drawn.departure
+
+    @property
     def cost(self) -> dict[str, int]:
         """Model tokens by what they were for. The first two and `drawn_tokens` are bounded by the
         budget: a search with its verification, and a bank drawn just now. `bank_tokens` is what the
@@ -132,7 +138,12 @@ class Elicitation(Shown):
         """The keys promised to machines; figures JSON cannot hold (nan, infinities) are null."""
         parts = {**_public(self.asked), **_public(self.answer), **_public(self.judged)}
         parts |= _in_words(self.prompt, self.asked.vocabulary, self.judged)
-        return {**parts, "drawn": self._drawn(), "cost": self.cost, "seconds": self.seconds}
+        return {
+            **parts,
+            "drawn": plain(self.drawn.facts()),
+            "cost": self.cost,
+            "seconds": self.seconds,
+        }
 
     def to_frame(self) -> Any:
         """The same as a pandas DataFrame of one row."""
@@ -142,19 +153,6 @@ class Elicitation(Shown):
         """Write all of it but a bank that was drawn, which is saved by `found.bank.save`."""
         whole = told(self, without=[LatentBank])
         write_sealed(path_of(path, "result"), {"format": FORMAT, "record": whole})
-
-    def _drawn(self) -> dict[str, Any] | None:
-        """Facts of the bank that was drawn, with the settings that draw it again."""
-        bank = self.drawn.bank
-        if bank is None:
-            return None
-        length = bank.origin.rollout_length
-        return {"rollouts": len(bank), "rollout_length": length, "settings": self.drawn.settings}
-
-
-def _names(*parts: Any) -> list[str]:
-    """What can be read off a record by way of its parts."""
-    return [entry.name for part in parts for entry in fields(part)]
 
 
 def _in_words(prompt: list[int], known: Vocabulary, judged: Judged) -> dict[str, Any]:

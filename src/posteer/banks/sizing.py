@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from posteer.banks.drawn import LatentBank
+from posteer.banks.kept import earlier_bank, keep
 from posteer.banks.parts import Parts
 from posteer.banks.plans import BLOCK, DrawPlan, key_of
 from posteer.banks.rollouts import (
@@ -30,6 +31,10 @@ from posteer.models.protocol import Can, Model
 
 SHORTEST_ROLLOUT = 64
 """Tokens a rollout must have to tell latents apart."""
+
+SHORTEST_TUNED = 24
+"""The same where the latents are those that predict best: a model that is no filter forgets, and
+short rollouts told more of SmolLM2 than long ones (docs/LANGUAGE_MODELS.md)."""
 
 ENOUGH_ROLLOUTS = 1024
 """Rollouts get longer while there is time for so many of them."""
@@ -82,11 +87,17 @@ def draw(
     exclusive: bool = True,
 ) -> LatentBank:
     """The bank of a plan for at most so many model tokens; sizes that nobody named are found out
-    where the model's speed is not known. `out`, `chunk` and `exclusive` as in `draw_bank`."""
+    where the model's speed is not known, and such a bank is kept for later calls (`banks.kept`).
+    `out`, `chunk` and `exclusive` as in `draw_bank`."""
     if is_sized(model, plan):
-        return draw_within(
-            model, plan, out, tokens=tokens, chunk=chunk, progress=progress, exclusive=exclusive
-        )
+        found = earlier_bank(model, plan, tokens) if out is None else None
+        if found is None:
+            found = draw_within(
+                model, plan, out, tokens=tokens, chunk=chunk, progress=progress, exclusive=exclusive
+            )
+            if out is None and tokens is None:  # one that a budget cut short serves no other call
+                keep(found, model, plan)
+        return found
     whole = most_of(model, plan)
     require_affordable(whole.price(model), tokens)
     return draw_bank(model, whole, out, chunk=chunk, progress=progress, exclusive=exclusive)
@@ -147,6 +158,11 @@ class _Pace:
     clock: Clock
     times: dict[int, float] = field(default_factory=dict)
 
+    @property
+    def seconds(self) -> float:
+        """Time for rollouts: half of it where the model is read along histories too."""
+        return self.whole.seconds / (2 if self.whole.tuned else 1)
+
     def draw_first_block(self, family: Fittable, progress: Progress | None) -> None:
         """Rollouts of one block, longer while there is time for enough as long."""
         count, whole = min(BLOCK, self.whole.n_samples), self.whole
@@ -179,7 +195,7 @@ class _Pace:
         growth = min(max(self.times[done] / max(self.times[done // 2], 1e-9), 2.0), 4.0)
         seconds = self.times[done] * growth * enough / BLOCK
         price = replace(self.whole, n_samples=enough, rollout_length=longer).price(self.model)
-        return seconds <= self.whole.seconds and (self.tokens is None or price <= self.tokens)
+        return seconds <= self.seconds and (self.tokens is None or price <= self.tokens)
 
     def next_size(self, plan: DrawPlan) -> int | None:
         """The next number of rollouts that time and tokens allow; None if there is none."""
@@ -192,7 +208,7 @@ class _Pace:
         spent = sum(part[1] for part in held.values())
         predicted = spent + (larger[0] - have) * seconds / count
         price = replace(plan, n_samples=larger[0]).price(self.model)
-        in_time = "n_samples" not in self.whole.free or predicted <= self.whole.seconds
+        in_time = "n_samples" not in self.whole.free or predicted <= self.seconds
         return larger[0] if in_time and (self.tokens is None or price <= self.tokens) else None
 
 
@@ -200,8 +216,9 @@ def _lengths(plan: DrawPlan) -> list[int]:
     """Lengths that rollouts may have, the shortest first."""
     if "rollout_length" not in plan.free:
         return [plan.rollout_length]
+    shortest = SHORTEST_TUNED if plan.tuned else SHORTEST_ROLLOUT
     halves = (plan.rollout_length >> times for times in range(plan.rollout_length.bit_length()))
-    return sorted({plan.rollout_length, *(n for n in halves if n >= SHORTEST_ROLLOUT)})
+    return sorted({plan.rollout_length, *(n for n in halves if n >= shortest)})
 
 
 def _sizes(plan: DrawPlan) -> list[int]:

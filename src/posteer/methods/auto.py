@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from posteer.banks import DrawPlan
+from posteer.banks.kept import is_kept
 from posteer.banks.reweighed import effective_latents
 from posteer.banks.shipped import shipped_bank
 from posteer.banks.sizing import (
@@ -31,6 +32,7 @@ from posteer.methods.latent_source import (
     with_tuned_bank,
 )
 from posteer.methods.needs import unmet
+from posteer.methods.prices import FEWEST_LATENTS, cheaper_than_bank, quicker_than_latents
 from posteer.methods.protocol import Drawn, LatentsFrom, Needs, Problem, Work
 from posteer.methods.registry import open_method
 from posteer.models.protocol import Can
@@ -41,8 +43,8 @@ FEW_PROMPTS = 256
 PASSED_OVER = ("exact_means", "counts")
 """Needs for the lack of which the next method on latents is tried."""
 
-FEWEST_LATENTS = 256
-"""A budget that does not pay for a bank of so many is better spent on a search."""
+DRAWN = (Because.ROLLED_OUT, Because.BANK_KEPT)
+"""Reasons that a bank is drawn for, or has been."""
 
 ON_LATENTS = ("classes", "climb", "ppt")
 """Methods on latents, the better first: classes need counts, and the last no exact means."""
@@ -81,7 +83,7 @@ class Auto:
         if method.needs.latents is not LatentsFrom.ROLLOUTS:
             why = f"{choice.method} is used, which draws none"
             require_no_saving(problems[0].request.save_bank, why)
-        if any(reason.because is Because.ROLLED_OUT for reason in choice.reasons):
+        if any(reason.because in DRAWN for reason in choice.reasons):
             problems = with_tuned_bank(_drawn_by(problems[0]), problems, progress)
         answers = method.solve(problems, progress)
         answers[0] = replace(answers[0], queries=answers[0].queries.plus(looked))
@@ -107,6 +109,9 @@ def _chosen(problems: list[Problem]) -> Choice:
     settings, reason = _latents_at_hand(problems[0])
     if settings is None:
         return _search(problems[0], reason)
+    all_tried = _all_tried(problems, reason)
+    if all_tried is not None:
+        return all_tried
     for name in ON_LATENTS:
         text = f"{name}{settings}"
         missing = [unmet(open_method(text).needs, problem) for problem in problems]
@@ -118,6 +123,21 @@ def _chosen(problems: list[Problem]) -> Choice:
             return _search(problem, _why_not(need.need, problem))
         lacking = _why_not(need.need, problem) if need.need == "exact_means" else lacking
     return _search(problems[0], reason)
+
+
+def _all_tried(problems: list[Problem], latents: Reason) -> Choice | None:
+    """Every prompt asked of the model, where that costs less than latents would."""
+    why, problem = None, problems[0]
+    if not all(_fits("exhaustive", one) for one in problems):
+        return None
+    if latents.because is Because.ROLLED_OUT:
+        why = cheaper_than_bank(problems, _drawn_by(problem))
+    elif latents.because is Because.PRIOR_KNOWN:
+        why = quicker_than_latents(problems, draw_plan().n_samples)
+    if why is None:
+        return None
+    few = Reason(Because.FEW_PROMPTS, {"prompts": problem.vocab_size**problem.length})
+    return Choice("exhaustive", (few, why))
 
 
 def _has_bank(problem: Problem) -> bool:
@@ -184,6 +204,8 @@ def _latents_at_hand(problem: Problem) -> tuple[str | None, Reason]:
     if rollout < SHORTEST_ROLLOUT:
         return None, Reason(Because.FEW_TOKENS_LEFT, {"tokens": rollout - 1})
     sized, budget = is_sized(base, draw), problem.max_model_tokens
+    if sized and problem.request.save_bank is None and is_kept(base, _drawn_by(problem)):
+        return "", Reason(Because.BANK_KEPT, {"tokens": 0})
     least = least_of(base, draw, FEWEST_LATENTS) if sized else draw
     if budget is not None and least.price(base) > budget:
         figures = {"tokens": least.price(base), "budget": budget}
@@ -220,12 +242,11 @@ def _fits(name: str, problem: Problem) -> bool:
 
 def _with_sizes(choice: Choice, drawn: Drawn) -> Choice:
     """The choice with the sizes of a bank that were found out, and what it took to draw it."""
-    reasons = tuple(
-        replace(reason, figures={"tokens": drawn.bank.tokens})
-        if reason.because is Because.ROLLED_OUT and drawn.bank is not None
-        else reason
-        for reason in choice.reasons
-    )
+    reasons = choice.reasons
+    if drawn.bank is not None:
+        how = Because.BANK_KEPT if drawn.bank.reused else Because.ROLLED_OUT
+        told = Reason(how, {"tokens": drawn.bank.tokens})
+        reasons = tuple(told if reason.because in DRAWN else reason for reason in reasons)
     method = choice.method if drawn.settings is None else f"{choice.method}({drawn.settings})"
     return replace(choice, method=method, reasons=reasons)
 

@@ -8,13 +8,14 @@ that differ in utility and seed alone, as one tensor programme.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from posteer.banks import DrawPlan, LatentBank
+from posteer.banks.checks.departure import Departure, check_departure
 from posteer.banks.drawn import open_bank
 from posteer.core import Progress, require
 from posteer.core.device import pick_device
@@ -207,6 +208,27 @@ class Drawn:
     tokens: int = 0
     settings: str | None = None
     changed: bool = False
+
+    @cached_property
+    def departure(self) -> Departure | None:
+        """How far the model is from a filter over its latents, as what was read of it for them
+        tells; None where nothing was."""
+        return None if self.bank is None else check_departure(None, self.bank)
+
+    def facts(self) -> dict[str, Any] | None:
+        """Of the bank, with the settings that draw it again, and how far the model is from it."""
+        bank, found = self.bank, self.departure
+        if bank is None:
+            return None
+        told = None
+        if found is not None:
+            told = asdict(found) | {"foretold": asdict(found.rank_correlation)}
+        return {
+            "rollouts": len(bank),
+            "rollout_length": bank.origin.rollout_length,
+            "settings": self.settings,
+            "check": told,
+        }
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,12 +31,15 @@ BECAUSE = {
     Because.PRIOR_KNOWN: "latents drawn from the model's known prior",
     Because.ROLLED_OUT: "latents read off texts that the model writes ({tokens:,} model tokens, "
     "once)",
+    Because.BANK_KEPT: "latents kept from an earlier call ({tokens:,} model tokens then)",
     Because.NO_EXACT_MEAN: "{utility} has no exact mean at horizon {horizon}",
     Because.NO_EXPECTED_UTILITY: "{utility} is no mean over continuations",
     Because.NO_LATENTS: "no method works on what is known of {model}'s latents",
     Because.FEW_TOKENS_LEFT: "{tokens} tokens are left for the model to read, too few for latents",
     Because.BANK_TOO_DEAR: "{budget:,} model tokens do not pay for a bank of latents ({tokens:,})",
     Because.FEW_PROMPTS: "there are only {prompts:,} prompts",
+    Because.ALL_CHEAPER: "to try all takes {tokens:,} model tokens, a bank {bank:,} or more",
+    Because.ALL_QUICKER: "to try all ({tokens:,} model tokens) is quicker than to work on latents",
     Because.GRADIENTS: "the model gives gradients",
     Because.NO_GRADIENTS: "the model gives no gradients",
     Because.PRIOR_FINITE: "all latents of the model are known ({atoms:,})",
@@ -240,6 +243,8 @@ def sure_lines(found: Elicitation) -> list[str]:
         place = answer.verified.place
         first = ", which was the search's first choice" if place == 1 else ""
         lines.append(f"best of {answer.verified.compared} asked of the model itself{first}")
+    if found.departure is not None:
+        lines.append(f"the model is {departure_text(found.departure)}")
     return lines
 
 
@@ -301,6 +306,15 @@ def departure_lines(found: Departure) -> list[str]:
     near = found.mixture.value <= found.corrected.value
     worth = "the bank's surrogate will do" if near else "verify: answers will correct the surrogate"
     return [*lines, f"for steering: {worth}"]
+
+
+def departure_text(found: Departure) -> str:
+    """The same in short."""
+    learns = f"it learns {found.explained:.0%} of what a history tells"
+    return (
+        f"{found.mixture.value:.3f} nats a token from a filter over these latents, {learns}; "
+        f"surrogate and J should correlate by {_interval(found.rank_correlation)}"
+    )
 
 
 def _nats(found: Interval) -> str:

@@ -30,6 +30,9 @@ HELD_OUT = 4
 SHORTEST = 4
 """Tokens of a history from which its law is judged."""
 
+FEWEST = 32
+"""Rollouts of a bank, of which half are left out."""
+
 MOST_READINGS = 600
 FORETOLD = (0.526, 0.421, 0.084)
 """The rank correlation of surrogate and J is about the first plus the second times the square root
@@ -83,13 +86,15 @@ class Departure:
         return 1 - self.mixture.value / there if there > 0 else math.nan
 
 
-def check_departure(model: Model, bank: LatentBank, seed: int = 0) -> Departure | None:
-    """None of a bank that keeps no laws, or too few rollouts to leave some out."""
-    own, latents = n_own(bank), bank.latents
+def check_departure(model: Model | None, bank: LatentBank, seed: int = 0) -> Departure | None:
+    """None of a bank that keeps no laws, or too few rollouts to leave some out. Only the share of
+    an alphabet is asked of the model, where one is given."""
+    read, latents = n_own(bank), bank.latents
     if bank.read is None or bank.sequences is None or not isinstance(latents, MarkovLatents):
         return None
-    if len(bank) < own + 16:
+    if len(bank) < FEWEST:
         return None
+    own = min(read, len(bank) // 2)
     tokens, laws = bank.read.tokens.long(), bank.read.laws.clamp(min=1e-30)
     others = MarkovLatents(latents.space, latents.kernels[own:])
     first = max(latents.space.order, min(SHORTEST, tokens.shape[1] - 1))
@@ -105,7 +110,7 @@ def check_departure(model: Model, bank: LatentBank, seed: int = 0) -> Departure 
         )
         return _interval(_divergence(said, mixed).mean(1))
 
-    on_random = laws[own:, first:]
+    on_random = laws[read:, first:]
     alone = others.log_likelihood(bank.sequences[own:].long()).mean(0).argmax()
     single = MarkovLatents(latents.space, others.kernels[[int(alone)]])
     fixed = torch.stack(
@@ -122,12 +127,12 @@ def check_departure(model: Model, bank: LatentBank, seed: int = 0) -> Departure 
         mixture=gap(rollouts, along_rollouts, bank.temper),
         unweighed=gap(rollouts, along_rollouts, 0.0),
         fixed=_interval(_divergence(along_rollouts, fixed).mean(1)),
-        on_prompts=gap(tokens[own:], laws[own:, first:], bank.temper),
+        on_prompts=gap(tokens[read:], on_random, bank.temper),
         variation=_interval(_divergence(on_random, on_random.mean(0).log()).mean(1)),
         corrected=_corrected(bank, others, tokens, laws, first),
         drift=_interval(halves),
         drift_of_filter=_interval(_drift(simulated, latents.space.vocab_size)),
-        alphabet_share=_share(model, tokens[own:]),
+        alphabet_share=None if model is None else _share(model, tokens[read:]),
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from posteer.core.userfiles import users_own
 from posteer.models.protocol import Model
 from posteer.models.wrapped.alphabets import Tokenizer
 from posteer.models.wrapped.huggingface import HuggingFaceModel
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Language(Model):
@@ -55,15 +59,29 @@ def require_installed(*packages: str) -> None:
 
 
 def from_text(text: str, device: str = "cpu") -> Model:
-    """`hf:FOLDER`, or `hf:FILE.gguf`."""
-    _, colon, where = text.partition(":")
+    """`hf:FOLDER`, or `hf:FILE.gguf`; `hf(bfloat16):FOLDER` computes in that precision."""
+    kind, colon, where = text.partition(":")
+    precision = precision_of(kind)
     path = Path(where)
     named = bool(colon) and bool(where) and "\0" not in where
     require(named, f"'{shown(text)}': expected hf: and a folder, or a file that ends in .gguf")
     require(path.exists(), f"'{shown(where)}': no such folder")
     require_installed("transformers", *(() if path.is_dir() else ("gguf", "accelerate")))
     network, tokenizer = load(path)
-    return Language(network, tokenizer, text).to(device)
+    return Language(network.to(precision), tokenizer, text).to(device)
+
+
+def precision_of(kind: str) -> torch.dtype:
+    """What a name says in brackets: single precision where it has none.
+
+    >>> precision_of("smollm2(bfloat16)"), precision_of("hf")
+    (torch.bfloat16, torch.float32)
+    """
+    name, bracket, inside = kind.partition("(")
+    asked = inside.removesuffix(")").strip() if bracket else "float32"
+    known = asked in PRECISIONS and inside.endswith(")") == bool(bracket)
+    require(known, f"'{shown(kind)}': expected {name}({' or '.join(PRECISIONS)})")
+    return PRECISIONS[asked]
 
 
 def load(path: Path) -> tuple[Any, Tokenizer | None]:
@@ -75,7 +93,8 @@ def load(path: Path) -> tuple[Any, Tokenizer | None]:
     if file is not None:
         given["gguf_file"] = file
     weights = {} if file else {"use_safetensors": True}
-    with users_own(f"'{path}'"), _quietly(), torch.random.fork_rng(devices=[]):
+    once = nullcontext() if file is None else _parsed_once()
+    with users_own(f"'{path}'"), _quietly(), torch.random.fork_rng(devices=[]), once:
         network = AutoModelForCausalLM.from_pretrained(
             str(folder), **given, **weights, **_in_single_precision()
         )
@@ -92,6 +111,18 @@ def _in_single_precision() -> dict[str, Any]:
 
     old = int(transformers.__version__.partition(".")[0]) < 5
     return {"torch_dtype" if old else "dtype": torch.float32}
+
+
+@contextmanager
+def _parsed_once() -> Iterator[None]:
+    """Fields of a GGUF file take seconds to parse, and are asked for four times."""
+    gguf: Any = importlib.import_module("gguf")
+    before = gguf.GGUFReader
+    gguf.GGUFReader = lru_cache(before)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = before
 
 
 @contextmanager

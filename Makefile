@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-more test-all browser llm lint check format bench scaling results urn pictures reliability clean
+.PHONY: demo test test-more test-all browser llm lint check format bench scaling results urn pictures docs reliability clean
 
 # Find prompts that steer the exact urn model and the trained one, and show how good they are.
 demo: $(READY)
@@ -73,6 +73,11 @@ urn: $(READY)
 pictures: browser
 	$(BIN)/python studies/report_pages.py --out docs/figures
 	$(BIN)/python studies/explorer_pages.py --out docs/figures
+
+# The site in build/site/html: pages, notebooks run, figures, docstrings; warnings are errors. Loads nothing from anywhere.
+docs: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python docs/making/site.py build/site
 
 # docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
 reliability: $(READY)

@@ -124,3 +124,8 @@ def test_links_lead_somewhere(page):
         assert target.exists(), f"{page.name}: {file}"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{page.name}: {file}#{anchor}"
+
+
+def test_every_page_leads_to_the_glossary():
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "GLOSSARY.md" or "GLOSSARY.md" in page.read_text(), page.name

@@ -61,7 +61,7 @@ ORDER = {
     "views.figures": "canvas compare checks sweep",
     "views.terminal": "panels record banks compare sweep show models catalogue",
     "views.paper": "figures reasons report",
-    "views.notebook": "html plots",
+    "views.notebook": "html plots frames",
     "views.pages": "bundle columns curves latents facts report",
     "explorer": "menu asked frames runs steering guard server",
     "cli": "options checking sweep trainings pages listing __main__",

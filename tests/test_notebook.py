@@ -117,10 +117,32 @@ def test_plots_are_drawn_on_axes(found, both, bank):
     assert coins.plot().get_xlabel() == "P(1)"
 
 
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [("exact:mess3", "hmm(states=2)"), ("exact:mess3(x=[0.1,0.3],a=0.7)", "atoms")],
+)
+def test_latents_that_are_no_kernels_are_drawn_by_what_they_write(model, family):
+    bank = sample(model, rollouts=9, length=30, family=family)
+    points = bank.plot().collections[0].get_offsets()
+    assert points.shape == (9, 2) and points.min() >= 0 and points.max() <= 1
+    assert len(bank.to_frame()) == 9
+    assert f"9 latents of {model}" in html_of(bank)
+
+
 def test_what_has_no_plot_says_so():
     with pytest.raises(InputError, match="no plot of a Judgement"):
         evaluate("exact:urn", "dyck", "0101").plot()
     assert re.fullmatch(r"<pre>.*</pre>", html_of(3))
+
+
+def test_judgements_banks_and_checks_are_frames_too(bank, check):
+    judged = evaluate("exact:urn", "dyck", "0101")
+    (row,) = judged.to_frame().to_dict("records")
+    assert row["rank"] == judged.rank and row["prompt"] == [0, 1, 0, 1]
+    frame = bank.to_frame()
+    assert frame["kernels_0_1"].tolist() == bank.kernels[:, 0, 1].tolist()
+    tests = check.to_frame()
+    assert dict(zip(tests["check"], tests["p_value"], strict=True)) == check.p_values
 
 
 def test_frames_have_a_row_for_each_run(found, both):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from posteer.banks.checks.departure import Departure
 from posteer.banks.drawn import LatentBank
-from posteer.core.errors import InputError, require
+from posteer.core.errors import require
 from posteer.core.files import path_of
 from posteer.core.keeping import made, told
 from posteer.core.sealing import read_sealed, write_sealed
@@ -145,10 +145,6 @@ class Elicitation(Shown):
             "seconds": self.seconds,
         }
 
-    def to_frame(self) -> Any:
-        """The same as a pandas DataFrame of one row."""
-        return _frame([flat(self.to_json())])
-
     def save(self, path: Path | str) -> None:
         """Write all of it but a bank that was drawn, which is saved by `found.bank.save`."""
         whole = told(self, without=[LatentBank])
@@ -272,14 +268,6 @@ def flat(result: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return row
 
 
-def _frame(rows: list[dict[str, Any]]) -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise InputError("data frames need pandas: pip install 'posteer[results]'") from error
-    return pandas.DataFrame(rows)
-
-
 @dataclass(frozen=True)
 class MethodSummary:
     """One method over all seeds. Tokens are forward and backward together, per run."""
@@ -369,10 +357,6 @@ class Comparison(Shown):
             for banked in self.methods
             if banked.bank_tokens > 0
         }
-
-    def to_frame(self) -> Any:
-        """All runs as a pandas DataFrame, one row each."""
-        return _frame([flat(run.to_json()) for one in self.methods for run in one.runs])
 
     def to_json(self) -> dict[str, Any]:
         return {

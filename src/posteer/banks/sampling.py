@@ -113,7 +113,7 @@ def sample(
         alphabet: tokens that a language model is steered over; of any other model their names.
         text: what a language model reads before everything.
         progress: True for a progress bar, or a function of (what, steps done, steps at most).
-        drawn_by: draws a plan of a model into a file in place of this process.
+        drawn_by: who draws ranges of the rollouts into `out`, other processes say; by default here.
     """
     sizes: dict[str, Any] = {}
     if rollouts is not None:

@@ -17,6 +17,7 @@ SHOWN: Registry[Callable[..., Any]] = Registry(
     {
         "html": "posteer.views.notebook.html:html_of",
         "plot": "posteer.views.notebook.plots:plot_of",
+        "frame": "posteer.views.notebook.frames:frame_of",
         "progress": "posteer.views.terminal.panels:delayed_progress",
     },
 )
@@ -48,7 +49,7 @@ def watched(door: Door) -> Door:
 
 
 class Shown:
-    """A record that a notebook shows as a table, and that can be plotted."""
+    """A record that a notebook shows as a table, that can be plotted, and made a data frame."""
 
     def _repr_html_(self) -> str:
         text: str = SHOWN["html"](self)
@@ -57,3 +58,8 @@ class Shown:
     def plot(self, axes: Any = None) -> Any:
         """Draw it with matplotlib, on `axes` if they are given; the axes it is drawn on."""
         return SHOWN["plot"](self, axes)
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame: a row for a result, for each run of a comparison, for each latent of
+        a bank, for each test of a check."""
+        return SHOWN["frame"](self)

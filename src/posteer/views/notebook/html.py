@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from html import escape
+from math import isnan
 from typing import Any
 
 from posteer.banks.checks.report import FilterReport
@@ -108,7 +109,8 @@ def _(found: Comparison) -> str:
     first = found.methods[0].runs[0]
     rows = [
         (
-            *(one.method, f"{one.mean:.4f}", f"{one.standard_error:.4f}"),
+            *(one.method, f"{one.mean:.4f}"),
+            "" if isnan(one.standard_error) else f"{one.standard_error:.4f}",
             f"{one.best.judged.expected_utility:.4f}",
             "" if one.mean_rank is None else f"{one.mean_rank:.1f}",
             *(f"{one.tokens:,.0f}", f"{one.bank_tokens:,}", f"{one.seconds:.2f}"),

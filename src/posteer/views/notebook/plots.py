@@ -8,11 +8,15 @@ from typing import Any
 from posteer.banks.checks.report import ALARM, FilterReport
 from posteer.banks.drawn import LatentBank
 from posteer.core.errors import InputError
+from posteer.core.randomness import torch_stream
+from posteer.families.markov.family import MarkovFamily
 from posteer.results import Comparison, Elicitation, trajectory
 from posteer.tokens.contexts import ContextSpace
 from posteer.views.figures.compare import draw_runs
 
 ROWS_SHOWN = 4
+WRITTEN = 200
+"""Tokens that a latent writes for its point."""
 SMALL = 1e-4
 """A p-value below it is drawn there."""
 
@@ -70,8 +74,13 @@ def _(found: Comparison, axes: Any = None) -> Any:
 
 @plot_of.register
 def _(bank: LatentBank, axes: Any = None) -> Any:
-    """Two tokens and one to look back at: a square. Else the last token's chance in each row."""
-    axes, space, kernels = _axes(axes), bank.space, bank.kernels.numpy()
+    """Two tokens and one to look back at: a square. Else the last token's chance in each row. Of
+    latents that are no kernels, what they write."""
+    axes = _axes(axes)
+    axes.set_title(f"{len(bank):,} latents of {bank.origin.model}")
+    if not isinstance(bank.latents.family, MarkovFamily):
+        return _written(bank, axes)
+    space, kernels = bank.space, bank.kernels.numpy()
     token = space.vocab_size - 1
     if space == ContextSpace(2, 1):
         axes.scatter(kernels[:, 0, 1], kernels[:, 1, 1], s=4, alpha=0.4)
@@ -81,7 +90,17 @@ def _(bank: LatentBank, axes: Any = None) -> Any:
             axes.hist(kernels[:, context, token], 50, histtype="step", label=f"row {context}")
         axes.set(xlabel=f"P({token})", ylabel="latents")
         axes.legend()
-    axes.set_title(f"{len(bank):,} latents of {bank.origin.model}")
+    return axes
+
+
+def _written(bank: LatentBank, axes: Any) -> Any:
+    """A text of each latent: how often it has the last token, and how often a token repeats."""
+    tokens = bank.latents.roll_out(WRITTEN, torch_stream(0, "plot of a bank"))
+    last = bank.latents.family.vocab_size - 1
+    share = (tokens == last).double().mean(1)
+    repeats = (tokens[:, 1:] == tokens[:, :-1]).double().mean(1)
+    axes.scatter(share.numpy(), repeats.numpy(), s=4, alpha=0.4)
+    axes.set(xlabel=f"share of token {last}", ylabel="share of tokens that repeat")
     return axes
 
 

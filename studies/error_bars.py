@@ -1,6 +1,6 @@
 """Does J lie within two standard errors of what a search over classes reports?
 
-    python studies/error_bars.py [--seeds 30] [--workers 2] [--latents 1000 5000] [--lengths 6 20 50]
+    python studies/error_bars.py [--seeds 30] [--workers 2] [--latents 1000 5000] [--lengths 6 50]
 
 Priors that no mixture of Dirichlets holds, and one that it does. Each search draws a bank of the
 prior, chooses an estimator and a prompt by itself (`classes-analytic`), and says what it expects

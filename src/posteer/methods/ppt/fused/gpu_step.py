@@ -10,105 +10,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from posteer.methods.ppt.fused.gpu_matrices import back, matrix, powers, pushed
+
 SAFE = tl.constexpr(1e-100)
-
-
-@triton.jit
-def _product(left, right, N: tl.constexpr):
-    """`left @ right` of N x N tuples."""
-    out = ()
-    for a in tl.static_range(N):
-        for b in tl.static_range(N):
-            entry = left[a * N] * right[b]
-            for k in tl.static_range(1, N):
-                entry += left[a * N + k] * right[k * N + b]
-            out = out + (entry,)
-    return out
-
-
-@triton.jit
-def _slope_of_left(slope, right, N: tl.constexpr):
-    """`slope @ right^T`."""
-    out = ()
-    for a in tl.static_range(N):
-        for b in tl.static_range(N):
-            entry = slope[a * N] * right[b * N]
-            for k in tl.static_range(1, N):
-                entry += slope[a * N + k] * right[b * N + k]
-            out = out + (entry,)
-    return out
-
-
-@triton.jit
-def _add_slope_of_right(total, left, slope, N: tl.constexpr):
-    """`total + left^T @ slope`."""
-    out = ()
-    for a in tl.static_range(N):
-        for b in tl.static_range(N):
-            entry = total[a * N + b]
-            for k in tl.static_range(N):
-                entry += left[k * N + a] * slope[k * N + b]
-            out = out + (entry,)
-    return out
-
-
-@triton.jit
-def _matrix(edges, C: tl.constexpr, V: tl.constexpr):
-    """Edges by the context they lead to."""
-    out = ()
-    for a in tl.static_range(C):
-        for b in tl.static_range(C):
-            entry = edges[0] * 0.0
-            for v in tl.static_range(V):
-                if (a * V + v) % C == b:
-                    entry += edges[a * V + v]
-            out = out + (entry,)
-    return out
-
-
-@triton.jit
-def _pushed(law, matrix, C: tl.constexpr):
-    """A law over contexts one step later."""
-    out = ()
-    for b in tl.static_range(C):
-        share = law[0] * matrix[b]
-        for a in tl.static_range(1, C):
-            share += law[a] * matrix[a * C + b]
-        out = out + (share,)
-    return out
-
-
-@triton.jit
-def _powers(bottom, C: tl.constexpr, STEPS: tl.constexpr, HIGHEST: tl.constexpr):
-    """Every power on the way to `bottom^STEPS`, the last of them first."""
-    stack = (bottom,)
-    for turn in tl.static_range(HIGHEST):
-        stack = (_product(stack[0], stack[0], C),) + stack
-        if (STEPS >> (HIGHEST - 1 - turn)) & 1:
-            stack = (_product(stack[0], bottom, C),) + stack
-    return stack
-
-
-@triton.jit
-def _back(stack, slope, C: tl.constexpr, STEPS: tl.constexpr, HIGHEST: tl.constexpr):
-    """The slope of the last power becomes that of the first."""
-    bottom = stack[len(stack) - 1]
-    of_bottom = ()
-    for k in tl.static_range(C * C):
-        of_bottom = of_bottom + (slope[k] * 0.0,)
-    below = stack[1:]
-    for place in tl.static_range(HIGHEST):
-        if (STEPS >> place) & 1:
-            of_bottom = _add_slope_of_right(of_bottom, below[0], slope, C)
-            slope = _slope_of_left(slope, bottom, C)
-            below = below[1:]
-        of_left = _slope_of_left(slope, below[0], C)
-        slope = _add_slope_of_right(of_left, below[0], slope, C)
-        below = below[1:]
-    out = ()
-    for k in tl.static_range(C * C):
-        out = out + (of_bottom[k] + slope[k],)
-    return out
 
 
 @triton.jit
@@ -260,7 +164,7 @@ def _block_sums(
             starts = starts + (start[c] * given,)
         else:
             starts = starts + (edges[0] * 0.0 + start[c],)
-    stack = _powers(_matrix(edges, C, V), C, STEPS, HIGHEST)
+    stack = powers(matrix(edges, C, V), C, STEPS, HIGHEST)
     top = stack[0]
     total, least = edges[0] * 0.0, edges[0] * 0.0 + 1.0
     for a in tl.static_range(C):
@@ -274,7 +178,7 @@ def _block_sums(
         share = tl.where(total > 0.0, starts[a] / total, 0.0)
         for _b in tl.static_range(C):
             slope = slope + (share,)
-    of_matrix = _back(stack, slope, C, STEPS, HIGHEST)
+    of_matrix = back(stack, slope, C, STEPS, HIGHEST)
     if HORIZON > 0:
         value, of_contexts = _rolled_out(kernel, law, worth, key, latent, step, C, V, K, HORIZON)
     else:
@@ -357,9 +261,9 @@ def climb(
     taken = 0
     while (taken < n_steps) & (ended == 0):
         iteration += 1
-        law, chain = start, _matrix(table, C, V)
+        law, chain = start, matrix(table, C, V)
         for _ in range(STEPS):
-            law = _pushed(law, chain, C)
+            law = pushed(law, chain, C)
         sums = ()
         for _k in tl.static_range(3 + C + 2 * C * V):
             sums = sums + (tl.zeros([BLOCK], tl.float64),)
@@ -405,9 +309,9 @@ def climb(
             for a in tl.static_range(C):
                 for b in tl.static_range(C):
                     slope = slope + (start[a] * worths[b],)
-            stack = _powers(_matrix(table, C, V), C, STEPS, HIGHEST)
+            stack = powers(matrix(table, C, V), C, STEPS, HIGHEST)
             top = stack[0]
-            along = _back(stack, slope, C, STEPS, HIGHEST)
+            along = back(stack, slope, C, STEPS, HIGHEST)
             finite = _is_finite(value)
             for c in tl.static_range(C):
                 for v in tl.static_range(V):

@@ -1,7 +1,7 @@
 """Error bars hold: J lies within two of them as often as they say, whatever the prior."""
 
 import awkward
-import coverage
+import error_bars
 import numpy as np
 import pytest
 import torch
@@ -26,7 +26,7 @@ from posteer.tokens.contexts import count_transitions
 from posteer.views.sentences import estimator_text
 
 THREE = "exact:mixture([[0.9,0.1],[0.1,0.9]],[[0.1,0.9],[0.9,0.1]],[[0.5,0.5],[0.5,0.5]])"
-LAWS = coverage.laws()
+LAWS = error_bars.laws()
 
 
 def test_an_exact_filter_of_few_atoms_is_not_blamed():
@@ -57,9 +57,9 @@ def covering(name, n_latents, length, seeds):
     found = [
         one
         for seed in range(seeds)
-        for one in coverage.search(coverage.Case(name, n_latents, length, seed))
+        for one in error_bars.search(error_bars.Case(name, n_latents, length, seed))
     ]
-    own, other = coverage.coverage(found)
+    own, other = error_bars.coverage(found)
     return own, other, found
 
 
@@ -67,9 +67,9 @@ def covering(name, n_latents, length, seeds):
 @pytest.mark.long
 def test_coverage_of_awkward_priors():
     """Six priors, 12 banks in all: were 0.95 covered and the utilities of a bank alike, fewer than
-    8 of 12 would have a chance of 2 in 10^4. `studies/coverage.py` looks closer."""
+    8 of 12 would have a chance of 2 in 10^4. `studies/error_bars.py` looks closer."""
     found = [one for name in list(LAWS)[:6] for one in covering(name, 1000, 20, 2)[2]]
-    own, other = coverage.coverage(found)
+    own, other = error_bars.coverage(found)
     assert min(own, other) > 7.5 / 12
     assert len({one.estimator for one in found}) > 1, "no one estimator will do"
 

@@ -1,10 +1,11 @@
 """Kernels against the torch path: the same ascents to rounding, step by step.
 
-Quick tests run the CPU's kernels as they are written, in Python; a slow one compiles them.
+Quick tests run kernels as they are written: the CPU's in Python, the GPU's in Triton's interpreter.
 """
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -107,9 +108,35 @@ def test_kernels_as_written_ascend_as_torch_does():
     run(CASES + EXTREMES.replace('print("equal")', ""), POSTEER_KERNELS="python")
 
 
+GPU_CASES = """
+compare(2, 1, 49, latents=150, taken=2)
+compare(2, 0, 5, rolls=True, text="frequency(0.9)")
+compare(2, 1, 5, rolls=True, mask=torch.tensor([[True, False], [True, True]]))
+"""
+
+MORE_GPU_CASES = """
+compare(3, 1, 7, rolls=True)
+compare(2, 2, 6, rolls=True, first=True)
+compare(2, 1, 5, text="frequency(0.9)", settings=AscentSettings(patience=2, tolerance=10.0))
+"""
+
+
+def test_the_gpus_kernel_ascends_as_torch_does():
+    pytest.importorskip("triton")
+    run(GPU_CASES + 'print("equal")', POSTEER_KERNELS="triton", TRITON_INTERPRET="1")
+
+
+@pytest.mark.slow
+def test_the_gpus_kernel_with_more_contexts_and_at_its_ends():
+    pytest.importorskip("triton")
+    cases = MORE_GPU_CASES + EXTREMES
+    run(cases, POSTEER_KERNELS="triton", TRITON_INTERPRET="1")
+
+
 @pytest.mark.slow
 def test_compiled_kernels_do_too_on_any_number_of_threads(tmp_path):
-    pytest.importorskip("numba")
+    if find_spec("numba") is None:
+        pytest.skip("numba is not installed")
     threads = """
 runs = []
 for n_threads in (1, 3):

@@ -34,7 +34,7 @@ BAD = {
     "class_search": ["--method", "nothing"],
     "corners": ["--out", "run", "--device", "nothing"],
     "correlations": ["--models", "0"],
-    "coverage": ["--seeds", "0"],
+    "error_bars": ["--seeds", "0"],
     "curves": ["nowhere", "--out", "curves.svg"],
     "dna": ["nowhere", "--out", "dna.json"],
     "directions": ["--out", "nowhere/directions.svg"],

@@ -6,8 +6,8 @@ supports one component (88 of 90 banks of binary models).
 
 A fit that is as coarse as held-out latents allow balances bias with noise, and its bias is in no
 bootstrap. The prior is therefore fitted with `FINER` times as many components: what is left of the
-bias is then below the noise, which a bootstrap does see (studies/coverage.py). What orders prompts
-best is the coarse one: its bias is much the same for all.
+bias is then below the noise, which a bootstrap does see (studies/error_bars.py). What orders
+prompts best is the coarse one: its bias is much the same for all.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -53,7 +54,9 @@ class Climb(Protocol):
 
 def kernels_for(device: torch.device) -> bool:
     """Whether ascents on a device have kernels here."""
-    return asked_for() != "torch" and device.type == "cpu" and can_compile()
+    if asked_for() in ("torch", "triton"):
+        return asked_for() == "triton"
+    return can_compile() if device.type == "cpu" else find_spec("triton") is not None
 
 
 def ascend_fused(
@@ -94,9 +97,13 @@ def _climb(
     factor: Float[Tensor, "B"],
     first_contexts: Bool[Tensor, "B C"] | None,
 ) -> Climb:
-    from posteer.methods.ppt.fused.cpu import CpuClimb
+    if runs.device.type == "cpu" and asked_for() != "triton":
+        from posteer.methods.ppt.fused.cpu import CpuClimb
 
-    return CpuClimb(runs, prompt, settings, factor, first_contexts)
+        return CpuClimb(runs, prompt, settings, factor, first_contexts)
+    from posteer.methods.ppt.fused.gpu import GpuClimb
+
+    return GpuClimb(runs, prompt, settings, factor, first_contexts)
 
 
 Histories = list[tuple[list[float], list[float]]]

@@ -15,7 +15,8 @@ from typing import Any
 Function = Callable[..., Any]
 
 SWITCH = "POSTEER_KERNELS"
-"""In the environment: `torch` keeps kernels out, `python` has them interpreted."""
+"""In the environment: `torch` keeps kernels out, `python` has those of the CPU interpreted, and
+`triton` has those of the GPU used anywhere: on a CPU with TRITON_INTERPRET=1."""
 
 
 def asked_for() -> str:

@@ -14,7 +14,8 @@ from posteer.tokens.contexts import ContextSpace, all_sequences
 
 MOST_CONTINUATIONS = 2**16
 """From all contexts together: so many are looked up, more are left to torch."""
-MOST_CONTEXTS = 256
+MOST_CONTEXTS = {"cpu": 256, "cuda": 4}
+"""Kernels for a GPU keep whole matrices in registers."""
 
 RUNNING, STUCK, AT_LIMIT, DIVERGED, LEFT_TO_TORCH = range(5)
 """How a run stands."""
@@ -22,11 +23,12 @@ RUNNING, STUCK, AT_LIMIT, DIVERGED, LEFT_TO_TORCH = range(5)
 
 def can_be_fused(runs: Runs) -> bool:
     """Markov latents, exact means or continuations few enough to be looked up, contexts few enough
-    for a cache."""
+    for caches or registers; on a GPU the linear tilt alone."""
     if not isinstance(runs, TiltedRuns) or runs.n_transitions < 1:
         return False
     space, source = runs.space, runs.source
-    if space.n_contexts > MOST_CONTEXTS:
+    on_cpu = runs.device.type == "cpu"
+    if space.n_contexts > MOST_CONTEXTS[runs.device.type] or not (on_cpu or runs.logs is None):
         return False
     if isinstance(source, SingleRollouts):
         return space.n_contexts * space.vocab_size**source.horizon <= MOST_CONTINUATIONS

@@ -1,7 +1,7 @@
 """Does J lie within two standard errors of what a search over classes reports?
 
-    python studies/coverage.py [--seeds 30] [--workers 2] [--latents 1000 5000] [--lengths 6 20 50]
-        [--keep found.jsonl]
+    python studies/error_bars.py [--seeds 30] [--workers 2] [--latents 1000 5000]
+        [--lengths 6 20 50] [--keep found.jsonl]
 
 Priors that no mixture of Dirichlets holds, and one that it does. Each search draws a bank of the
 prior, chooses an estimator and a prompt by itself (`classes-analytic`), and says what it expects

@@ -1,0 +1,367 @@
+"""The ascent as a Triton kernel: one program climbs one run, many steps to a launch.
+
+Tables and matrices are tuples of registers: of numbers for the prompt kernel, which is a latent of
+its own as far as powers go, and of blocks of latents. No program waits for another or for the host.
+Powers carry no scale here: a run whose rows sum to less than `SAFE` is left to torch.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from posteer.methods.ppt.fused.gpu_matrices import back, matrix, powers, pushed
+
+SAFE = tl.constexpr(1e-100)
+
+
+@triton.jit
+def _loaded(start, N: tl.constexpr):
+    out = ()
+    for k in tl.static_range(N):
+        out = out + (tl.load(start + k),)
+    return out
+
+
+@triton.jit
+def _kept(start, values, N: tl.constexpr):
+    for k in tl.static_range(N):
+        tl.store(start + k, values[k])
+
+
+@triton.jit
+def _is_finite(x):
+    return (x == x) & (tl.abs(x) < float("inf"))
+
+
+@triton.jit
+def _projected(values, gradient, inside, at: tl.constexpr, N: tl.constexpr, rate, floor):
+    """N entries from `at`: a step along the tangent of the simplex, floored and renormalised."""
+    mean, size = 0.0 * values[at], 0.0 * values[at]
+    for k in tl.static_range(N):
+        mean += inside[k] * gradient[at + k]
+        size += inside[k]
+    mean = mean / size
+    raised, whole = (), 0.0 * values[at]
+    for k in tl.static_range(N):
+        entry = values[at + k] + rate * (gradient[at + k] - mean)
+        entry = inside[k] * tl.where(entry < floor, floor, entry)
+        raised = raised + (entry,)
+        whole += entry
+    out = ()
+    for k in tl.static_range(N):
+        out = out + (raised[k] / whole,)
+    return out
+
+
+@triton.jit
+def _rolled_out(
+    kernel,
+    law,
+    worth,
+    key,
+    latent,
+    step,
+    C: tl.constexpr,
+    V: tl.constexpr,
+    K: tl.constexpr,
+    HORIZON: tl.constexpr,
+):
+    """What one continuation from each context is worth to each latent, and the one from a last
+    context drawn by its law: the numbers of core.counters."""
+    drawn = ()
+    for block in tl.static_range((HORIZON * C + 4) // 4):
+        zero = latent * 0
+        words = tl.philox(key, latent, zero + step, zero + block, zero)
+        for word in tl.static_range(4):
+            drawn = drawn + (words[word].to(tl.uint32).to(tl.float64) * 2.3283064365386963e-10,)
+    of_contexts = ()
+    for start in tl.static_range(C):
+        here, said = latent * 0 + start, latent * 0
+        for place in tl.static_range(HORIZON):
+            uniform = drawn[1 + place * C + start]
+            token, edge = latent * 0, uniform * 0.0
+            for v in tl.static_range(V - 1):
+                share = kernel[v]
+                for c in tl.static_range(1, C):
+                    share = tl.where(here == c, kernel[c * V + v], share)
+                edge += share
+                token += (uniform >= edge).to(tl.int32)
+            said = said * V + token
+            here = (here * V + token) % C
+        of_contexts = of_contexts + (tl.load(worth + start * K + said),)
+    value, edge = of_contexts[0], drawn[0] * 0.0
+    for c in tl.static_range(1, C):
+        edge += law[c - 1]
+        value = tl.where(drawn[0] >= edge, of_contexts[c], value)
+    return value, of_contexts
+
+
+@triton.jit
+def _moved_logits(table, gradient, logits, means, squares, first, second, rate, V: tl.constexpr):
+    """Adam on the logits of an order-0 kernel; `first`, `second` are 0.9 and 0.999 to the number
+    of steps."""
+    mean = table[0] * gradient[0]
+    for v in tl.static_range(1, V):
+        mean += table[v] * gradient[v]
+    new_means, new_squares, moved = (), (), ()
+    for v in tl.static_range(V):
+        slope = table[v] * (gradient[v] - mean)
+        one = 0.9 * means[v] + 0.1 * slope
+        two = 0.999 * squares[v] + 0.001 * slope * slope
+        step = rate * (one / (1.0 - first)) / (tl.sqrt(two / (1.0 - second)) + 1e-8)
+        new_means, new_squares = new_means + (one,), new_squares + (two,)
+        moved = moved + (logits[v] + step,)
+    highest = moved[0]
+    for v in tl.static_range(1, V):
+        highest = tl.maximum(highest, moved[v])
+    shares, whole = (), 0.0 * highest
+    for v in tl.static_range(V):
+        share = tl.exp(moved[v] - highest)
+        shares = shares + (share,)
+        whole += share
+    out = ()
+    for v in tl.static_range(V):
+        out = out + (shares[v] / whole,)
+    return out, moved, new_means, new_squares
+
+
+@triton.jit
+def _block_sums(
+    sums,
+    table,
+    start,
+    law,
+    near,
+    base,
+    first,
+    means,
+    worth,
+    key,
+    step,
+    lo,
+    n_latents,
+    C: tl.constexpr,
+    V: tl.constexpr,
+    K: tl.constexpr,
+    STEPS: tl.constexpr,
+    HIGHEST: tl.constexpr,
+    HORIZON: tl.constexpr,
+    HAS_FIRST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """What a block of latents adds to the sums of sums.py, and its least row sum."""
+    latent = lo + tl.arange(0, BLOCK)
+    there = latent < n_latents
+    kernel, edges = (), ()
+    for k in tl.static_range(C * V):
+        share = tl.load(base + k * n_latents + latent, mask=there, other=1.0 / V)
+        kernel, edges = kernel + (share,), edges + (table[k] * share,)
+    starts = ()
+    for c in tl.static_range(C):
+        if HAS_FIRST:
+            given = tl.load(first + c * n_latents + latent, mask=there, other=1.0)
+            starts = starts + (start[c] * given,)
+        else:
+            starts = starts + (edges[0] * 0.0 + start[c],)
+    stack = powers(matrix(edges, C, V), C, STEPS, HIGHEST)
+    top = stack[0]
+    total, least = edges[0] * 0.0, edges[0] * 0.0 + 1.0
+    for a in tl.static_range(C):
+        row = top[a * C]
+        for b in tl.static_range(1, C):
+            row += top[a * C + b]
+        total += starts[a] * row
+        least = tl.minimum(least, row)
+    slope = ()
+    for a in tl.static_range(C):
+        share = tl.where(total > 0.0, starts[a] / total, 0.0)
+        for _b in tl.static_range(C):
+            slope = slope + (share,)
+    of_matrix = back(stack, slope, C, STEPS, HIGHEST)
+    if HORIZON > 0:
+        value, of_contexts = _rolled_out(kernel, law, worth, key, latent, step, C, V, K, HORIZON)
+    else:
+        value, of_contexts = edges[0] * 0.0, ()
+        for c in tl.static_range(C):
+            mean = tl.load(means + c * n_latents + latent, mask=there, other=0.0)
+            of_contexts = of_contexts + (mean,)
+            value += law[c] * mean
+    weight = tl.where(there, total, 0.0)
+    beyond = value - near
+    new = (sums[0] + weight, sums[1] + weight * beyond, sums[2] + weight * weight)
+    for c in tl.static_range(C):
+        new = new + (sums[3 + c] + weight * of_contexts[c],)
+    scores = ()
+    for c in tl.static_range(C):
+        for v in tl.static_range(V):
+            score = weight * kernel[c * V + v] * of_matrix[c * C + (c * V + v) % C]
+            scores = scores + (score,)
+    for k in tl.static_range(C * V):
+        new = new + (sums[3 + C + k] + scores[k],)
+    for k in tl.static_range(C * V):
+        new = new + (sums[3 + C + C * V + k] + scores[k] * beyond,)
+    return new, tl.where(there, least, 1.0)
+
+
+@triton.jit
+def climb(
+    tables,
+    starts,
+    inside,
+    moments,
+    reals,
+    whole,
+    latents,
+    first,
+    means,
+    worth,
+    keys,
+    active,
+    surrogates,
+    sizes,
+    n_latents,
+    n_steps,
+    C: tl.constexpr,
+    V: tl.constexpr,
+    K: tl.constexpr,
+    STEPS: tl.constexpr,
+    HIGHEST: tl.constexpr,
+    HORIZON: tl.constexpr,
+    HAS_FIRST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Climb one run for `n_steps` steps or until it ends; its state is read first and kept last.
+
+    reals: best, near, factor, rate, floor, tolerance, 0.9^t, 0.999^t. whole: iteration, waited,
+    ended, patience, limit.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    run = tl.load(active + row).to(tl.int64)
+    base = latents + run * (C * V) * n_latents
+    first += run * C * n_latents
+    means += run * C * n_latents
+    worth += run * C * K
+    reals += run * 8
+    whole += run * 5
+    key = tl.load(keys + run)
+    table, start = _loaded(tables + run * C * V, C * V), _loaded(starts + run * C, C)
+    within = _loaded(inside + run * C, C)
+    logits = _loaded(moments + run * 3 * V, V)
+    first_moments = _loaded(moments + run * 3 * V + V, V)
+    second_moments = _loaded(moments + run * 3 * V + 2 * V, V)
+    best, near, factor = tl.load(reals), tl.load(reals + 1), tl.load(reals + 2)
+    rate, floor, tolerance = tl.load(reals + 3), tl.load(reals + 4), tl.load(reals + 5)
+    decay, slow_decay = tl.load(reals + 6), tl.load(reals + 7)
+    iteration, waited, ended = tl.load(whole), tl.load(whole + 1), tl.load(whole + 2)
+    patience, limit = tl.load(whole + 3), tl.load(whole + 4)
+    every = ()
+    for _v in tl.static_range(V):
+        every = every + (rate * 0.0 + 1.0,)
+    taken = 0
+    while (taken < n_steps) & (ended == 0):
+        iteration += 1
+        law, chain = start, matrix(table, C, V)
+        for _ in range(STEPS):
+            law = pushed(law, chain, C)
+        sums = ()
+        for _k in tl.static_range(3 + C + 2 * C * V):
+            sums = sums + (tl.zeros([BLOCK], tl.float64),)
+        least = tl.zeros([BLOCK], tl.float64) + 1.0
+        for lo in range(0, n_latents, BLOCK):
+            sums, low = _block_sums(
+                sums,
+                table,
+                start,
+                law,
+                near,
+                base,
+                first,
+                means,
+                worth,
+                key,
+                iteration,
+                lo,
+                n_latents,
+                C,
+                V,
+                K,
+                STEPS,
+                HIGHEST,
+                HORIZON,
+                HAS_FIRST,
+                BLOCK,
+            )
+            least = tl.minimum(least, low)
+        if tl.min(least, 0) < SAFE:
+            ended = ended * 0 + 4
+        else:
+            weight, squares = tl.sum(sums[0], 0), tl.sum(sums[2], 0)
+            beyond = tl.sum(sums[1], 0) / weight
+            value = near + beyond
+            tl.store(surrogates + row * n_steps + taken, value)
+            tl.store(sizes + row * n_steps + taken, weight * weight / (squares * n_latents))
+            taken += 1
+            worths, gradient = (), ()
+            for c in tl.static_range(C):
+                worths = worths + (tl.sum(sums[3 + c], 0) / weight,)
+            slope = ()
+            for a in tl.static_range(C):
+                for b in tl.static_range(C):
+                    slope = slope + (start[a] * worths[b],)
+            stack = powers(matrix(table, C, V), C, STEPS, HIGHEST)
+            top = stack[0]
+            along = back(stack, slope, C, STEPS, HIGHEST)
+            finite = _is_finite(value)
+            for c in tl.static_range(C):
+                for v in tl.static_range(V):
+                    score = tl.sum(sums[3 + C + c * V + v], 0)
+                    centred = tl.sum(sums[3 + C + C * V + c * V + v], 0) - beyond * score
+                    slope_of_edge = centred / weight + along[c * C + (c * V + v) % C]
+                    gradient = gradient + (factor * slope_of_edge,)
+                    finite = finite & _is_finite(gradient[c * V + v])
+            start_gradient = ()
+            for a in tl.static_range(C):
+                gain = top[a * C] * worths[0]
+                for b in tl.static_range(1, C):
+                    gain += top[a * C + b] * worths[b]
+                start_gradient = start_gradient + (factor * gain,)
+            better = factor * value > best + tolerance
+            best = tl.where(better, factor * value, best)
+            waited = tl.where(better, 0, waited + 1)
+            ended = tl.where(iteration == limit, 2, 0)
+            ended = tl.where(waited >= patience, 1, ended)
+            ended = tl.where(finite, ended, 3)
+            if ended == 0:
+                near = value
+                if C == 1:
+                    decay, slow_decay = 0.9 * decay, 0.999 * slow_decay
+                    table, logits, first_moments, second_moments = _moved_logits(
+                        table,
+                        gradient,
+                        logits,
+                        first_moments,
+                        second_moments,
+                        decay,
+                        slow_decay,
+                        rate,
+                        V,
+                    )
+                else:
+                    moved = ()
+                    for c in tl.static_range(C):
+                        moved = moved + _projected(table, gradient, every, c * V, V, rate, floor)
+                    start = _projected(start, start_gradient, within, 0, C, rate, floor)
+                    table = moved
+    _kept(tables + run * C * V, table, C * V)
+    _kept(starts + run * C, start, C)
+    _kept(moments + run * 3 * V, logits, V)
+    _kept(moments + run * 3 * V + V, first_moments, V)
+    _kept(moments + run * 3 * V + 2 * V, second_moments, V)
+    tl.store(reals, best)
+    tl.store(reals + 1, near)
+    tl.store(reals + 6, decay)
+    tl.store(reals + 7, slow_decay)
+    tl.store(whole, iteration)
+    tl.store(whole + 1, waited)
+    tl.store(whole + 2, ended)

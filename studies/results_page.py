@@ -26,6 +26,7 @@ from results_parts import (
     order_one_section,
     statements_section,
     unexplained_section,
+    urns_section,
 )
 from running import Options, run
 
@@ -98,6 +99,7 @@ def document(rows: list[Row], facts: dict[str, Any], beside: Beside, figures: st
         *claims_section(judged),
         *statements_section(rows, beside),
         *greedy_section(cells, beside),
+        *urns_section(beside),
         *order_one_section(beside),
         "## Figures",
         "",

@@ -11,7 +11,8 @@ from typing import Any
 import greedy
 import order_one
 import statements
-from running import read_document
+import urns
+from running import read_document, read_records
 from tables import heading
 
 from posteer.models.shipped import load, model_facts, shipped_models
@@ -46,6 +47,7 @@ class Beside:
 
     other_snapping: Cells | None
     other_models: dict[str, Cells]
+    urns: list[dict[str, Any]] | None
     starts: dict[str, Any] | None
     caps: dict[str, Any] | None
     snapping: dict[str, Any] | None
@@ -64,6 +66,7 @@ class Beside:
                 path.stem: Cells(read_rows(path))
                 for path in sorted(folder.glob("gcg-urn-*.parquet"))
             },
+            read_records(path) if (path := folder / "urns.jsonl").exists() else None,
             *(
                 read_document(path) if (path := folder / f"{name}.json").exists() else None
                 for name in NAMES
@@ -101,6 +104,24 @@ def unexplained_section(
             "published. `python studies/snapping.py`."
         )
     return [*lines, "", unlike_table(left)]
+
+
+def urns_section(beside: Beside) -> list[str]:
+    """Networks along the paper's training, beside its figures."""
+    if beside.urns is None:
+        return []
+    return [
+        "## Which urn would give these figures?",
+        "",
+        "Along the paper's training, two seeds, read in float32 (`python studies/urns.py` has the "
+        "other readings; [LOG](LOG.md#which-urn-would-give-the-published-figures) what follows): "
+        "means of PPT at m=6 that none of a network's 64 prompts reaches, ESS/L of fixed prompts "
+        "over its rollouts, what GCG reaches. None fits all; the nearest is a hundred times "
+        "further from Bayes than the shipped one.",
+        "",
+        *urns.show(beside.urns, ["float32"]),
+        "",
+    ]
 
 
 def _ess_line(cells: Cells) -> str:

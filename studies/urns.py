@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
@@ -141,7 +142,7 @@ def greedy_distance(one: dict[str, Any]) -> float:
     return fmean(found)
 
 
-def show(lines: list[dict[str, Any]]) -> list[str]:
+def show(lines: list[dict[str, Any]], readings: Sequence[str] = tuple(READINGS)) -> list[str]:
     """A row for each network and reading; those of one network share ESS/L and GCG."""
     shown = heading(
         "| seed | step | excess risk | read as | published means of PPT that no prompt reaches | "
@@ -156,7 +157,7 @@ def show(lines: list[dict[str, Any]]) -> list[str]:
     for one in sorted(lines, key=lambda one: (one["seed"], one["step"])):
         reached = ", ".join(f"{fmean(one['gcg'][target]):.2f}" for target in GREEDY)
         ess = ", ".join(f"{one['ess'][name]:.2f}" for name in PROMPTS)
-        for reading in READINGS:
+        for reading in readings:
             facts = one["readings"][reading]
             far = distances(one, reading)
             dyck = f"{facts['dyck_prompt']}, {facts['best']['dyck']:.2f}"

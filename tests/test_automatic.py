@@ -152,7 +152,9 @@ def test_the_model_has_the_last_word():
     tokens = len(prefixes) + 8 * 14
     assert found.cost["forward_tokens"] == tokens < 8 * (6 + 14)
     place = answer.candidates[:8].tolist().index(found.prompt) + 1
-    assert found.verified == Verification(Asked.RANKED, 8, place, tokens, 0.0)
+    first = pytest.approx(float(values[0]), abs=1e-6)
+    told = Verification(Asked.RANKED, 8, place, tokens, 0.0, first=found.verified.first)
+    assert found.verified == told and found.verified.first == first
     assert verified_text(found.verified).startswith("best of 8 on the model itself: ")
     assert verified_text(found.verified).endswith(f"{tokens} model tokens")
     needs = open_method("classes").needs

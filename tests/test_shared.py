@@ -99,7 +99,7 @@ def test_settings_are_refused_before_anything_is_written(tmp_path, capsys):
         "shared(lease=0)": "lease 0: expected seconds above 0",
         "local(lease=3)": "local: unknown setting 'lease': it has none",
         "ray(cpus=0)": "ray: cpus 0: expected at least 1",
-        "slurm(minutes=x)": "slurm: minutes x: expected a whole number",
+        "slurm(minutes=x)": "slurm: minutes 'x': expected a whole number",
     }
     for executor, why in refusals.items():
         if executor.startswith("slurm"):

@@ -183,6 +183,7 @@ def test_the_command_says_what_is_kept_and_goes_on(tmp_path, capsys):
         "rollouts": 200,
         "rollout_length": 101,
         "settings": "samples=200,rollout-length=101",
+        "check": None,
     }
     assert (
         found["cost"]["drawn_tokens"] == 136 * 100 + PROBED

@@ -29,7 +29,7 @@ MODELS = {
     ("name", "complaint"),
     [
         ("exits", "exits.py:f raised SystemExit"),
-        ("text", "vocab_size 2: expected a whole number"),
+        ("text", "vocab_size '2': expected a whole number"),
         ("real", "order 0.5: expected a whole number"),
         ("kind", "is a class: expected a model made of it"),
         ("object", "object.py:f raised SystemExit"),

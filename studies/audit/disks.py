@@ -39,6 +39,8 @@ COMMANDS = (
     Command("elicit --model exact:urn --length 3 --json", writes=False),
     Command("evaluate --model exact:urn --prompt 010 --json", writes=False),
     Command("models --json", writes=False),
+    Command("methods --json", writes=False),
+    Command("utilities --json", writes=False),
     Command(f"{COMPARE} --figure {{}}/a.svg"),
     Command(f"{DRAW} --out {{}}/b.safetensors --json"),
     Command(f"{DRAW} --check --effort 0.01 --figure {{}}/c.png"),

@@ -122,8 +122,7 @@ def _of_a_sweep_that_draws(folder: Path) -> list[Kind]:
     bank, sizes = work.kept_by_sweep(folder)
 
     def of_bank(told: list[str]) -> Any:
-        for name in list(store.names()):
-            store.forget(name)
+        store.forget(list(store.names()))
         work.sweep_that_draws(folder, Report(warn=told.append))
         shutil.rmtree(store.quarantine, ignore_errors=True)
         return work.digest_of_sweep_that_draws(folder)

@@ -232,7 +232,9 @@ def _shape(qkv: Tensor) -> dict[str, Any]:
     return {"HEADS": heads, "WIDTH": width}
 
 
-@torch.library.custom_op("posteer::narrow_attention", mutates_args=())
+@torch.library.custom_op(
+    "posteer::narrow_attention", mutates_args=(), schema="(Tensor qkv) -> (Tensor, Tensor)"
+)
 def forward(qkv: Tensor) -> tuple[Tensor, Tensor]:
     """Mixed values `[B, T, H, D]`, and the logarithm (to base 2) of each query's sum."""
     batch, length, _, heads, width = qkv.shape
@@ -251,7 +253,11 @@ def _(qkv: Tensor) -> tuple[Tensor, Tensor]:
     return qkv.new_empty(batch, length, heads, width), normaliser
 
 
-@torch.library.custom_op("posteer::narrow_attention_backward", mutates_args=())
+@torch.library.custom_op(
+    "posteer::narrow_attention_backward",
+    mutates_args=(),
+    schema="(Tensor qkv, Tensor out, Tensor normaliser, Tensor grad) -> Tensor",
+)
 def backward(qkv: Tensor, out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
     """The gradient in `qkv`, from that in what was mixed."""
     batch, length, _, heads, width = qkv.shape

@@ -116,7 +116,7 @@ def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> Non
 
 
 class _Undrawn(TorchFunctionMode):
-    """Nothing is drawn only to be replaced: to draw without a device, torch loads its compiler, which
+    """Nothing is drawn only to be replaced. To draw on no device, torch loads its compiler, which
     takes longer than all else of opening a model."""
 
     def __torch_function__(

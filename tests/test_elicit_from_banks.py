@@ -16,6 +16,7 @@ from posteer.families.markov.tilt import latents_last, log_tilt
 from posteer.goals.utilities import open_utility
 from posteer.methods.answers import Because
 from posteer.methods.auto import choose
+from posteer.methods.ppt.batches import on_held_out
 from posteer.methods.registry import open_method
 from posteer.models import FunctionModel
 from posteer.paper.published import TARGETS, utility_of_target
@@ -106,7 +107,7 @@ def test_the_held_out_surrogate_is_the_estimate_on_the_other_bank():
     utility = open_utility("frequency(0.3)", space)
     method = open_method("ppt-rb(steps=20)")
     (solution,) = method.optimise([posed(model, utility, 6)])
-    value, error = method.on_held_out(solution)
+    ((value, error),) = on_held_out([solution], "linear", "cpu")
     other = shipped_bank(model.fingerprint, "held-out")
     prompt = solution.ascent.prompt
     weights = log_tilt(space, prompt, latents_last(other.kernels)[None], 5)[0].softmax(0)

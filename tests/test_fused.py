@@ -69,8 +69,9 @@ for tilt in ("linear", "geometric"):
     compare(2, 2, 6, tilt, rolls=True, first=True)
 compare(2, 3, 9)  # contexts enough that a sweep is cheaper than powers
 compare(4, 1, 5, latents=64)
-compare(2, 1, 2000, tolerance=1e-8)  # rescaled on the way
-compare(2, 3, 40, latents=5, runs=1, first=True)
+compare(2, 1, 401, latents=64, runs=1)  # by powers, with scales
+compare(2, 1, 2000, latents=5, runs=1, taken=2, tolerance=1e-8)
+compare(2, 3, 40, latents=5, runs=1, taken=2, first=True)
 mask = torch.tensor([[True, False], [True, True]])
 compare(2, 1, 5, mask=mask)
 compare(2, 1, 5, text="frequency(0.9)", settings=AscentSettings(patience=2, tolerance=10.0))

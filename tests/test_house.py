@@ -48,8 +48,8 @@ ORDER = {
     "methods.climbing": "moves token_moves prompt_moves climb search candidates prompts "
     "latents filtered method",
     "methods.ppt": "estimator updates ascent fused snap batches states method",
-    "methods.ppt.fused": "inputs compiling lanes philox_lanes sums steps cpu gpu_matrices "
-    "gpu_step gpu ascending",
+    "methods.ppt.fused": "inputs compiling lanes closed_forms philox_lanes sums steps cpu "
+    "gpu_matrices gpu_step gpu ascending",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs records packs manifest store "

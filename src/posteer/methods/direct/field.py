@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -140,9 +141,24 @@ class Field:
             self.runs[int(run)].spent.forward_tokens += int(n) * self.price_of(prompts.shape[1])
         if self.sampled:
             return self._drawn_values(runs, prompts)
-        laws = continuation_laws(self.model, prompts, self.horizon)
-        values = self.of_laws(runs, prompts, laws)
+        values = self.of_laws(runs, prompts, self._laws(runs, prompts))
         return values.masked_fill(self.model.impossible(prompts), -torch.inf)
+
+    def _laws(self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]) -> Float[Tensor, "K Y"]:
+        """Laws of continuations. Runs that differ in their goals alone start alike and try the same
+        prompts: the model reads those once, though each run is charged."""
+        seen: Counter[tuple[int, bytes]] = Counter()
+        rows: dict[tuple[bytes, int], int] = {}
+        places = []
+        for row, (run, prompt) in enumerate(zip(runs.tolist(), prompts.numpy(), strict=True)):
+            tokens = prompt.tobytes()
+            again = seen[run, tokens]  # what one run asks twice is read twice
+            seen[run, tokens] += 1
+            places.append(rows.setdefault((tokens, again), row))
+        distinct = sorted(rows.values())
+        at = {row: place for place, row in enumerate(distinct)}
+        laws = continuation_laws(self.model, prompts[distinct], self.horizon)
+        return laws[[at[row] for row in places]]
 
     def _drawn_values(
         self, runs: Int[Tensor, "K"], prompts: Int[Tensor, "K m"]

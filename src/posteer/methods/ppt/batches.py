@@ -13,8 +13,8 @@ from posteer.core import Bool, Float, Int, Progress, phase
 from posteer.core.counters import key_of
 from posteer.core.weights import ess_fraction, pareto_k
 from posteer.families.markov.family import Lifted
-from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.tilt import Tilt, latents_last
+from posteer.families.markov.means import has_exact_mean, utility_of_kernels
+from posteer.families.markov.tilt import PromptKernel, Tilt, latents_last
 from posteer.methods.climbing.search import SearchSettings, search_classes
 from posteer.methods.latent_source import (
     BATCH_NUMBERS,
@@ -25,7 +25,13 @@ from posteer.methods.latent_source import (
     uses_atoms,
 )
 from posteer.methods.ppt.ascent import Ascent, AscentSettings, initial_prompts
-from posteer.methods.ppt.estimator import ExactMeans, IntegrandSource, SingleRollouts, TiltedRuns
+from posteer.methods.ppt.estimator import (
+    ExactMeans,
+    IntegrandSource,
+    SingleRollouts,
+    TiltedRuns,
+    surrogate_of,
+)
 from posteer.methods.ppt.fused.ascending import ascend_fused
 from posteer.methods.ppt.snap import CandidateScore, propose, score_candidates
 from posteer.methods.protocol import Needs, Problem, place_of
@@ -131,7 +137,7 @@ def _ascend_batch(
 ) -> list[Optimised]:
     first = runs[0][0]
     before = replace(first.model.queries)
-    lifted = [bank.lifted(order, problem.markov.head) for problem, bank, _ in runs]
+    lifted = _lifted([(problem, bank) for problem, bank, _ in runs], order)
     owned = [(problem, own) for (problem, _, _), own in zip(runs, lifted, strict=True)]
     tilted = tilted_runs(owned, tilt, exact_means, device)
     starts = _first_contexts([problem for problem, _, _ in runs])
@@ -148,15 +154,67 @@ def _ascend_batch(
     with phase("ascend"):
         ascents = ascend_fused(tilted, start, settings, report, starts)
     spent = first.model.queries.since(before)
+    others = iter(
+        _lifted([(problem, other) for problem, _, other in runs if other is not None], order)
+    )
     solved = []
     for row, ((problem, bank, other), ascent) in enumerate(zip(runs, ascents, strict=True)):
         own = tilted.source.select(torch.tensor([row], device=device))
         last = ascent.prompt.final_context(tilted.space, tilted.n_transitions)
         means = own(last).of_contexts[0].T.cpu()
         ascent = replace(ascent, prompt=ascent.prompt.to("cpu"), log_tilt=ascent.log_tilt.cpu())
-        held_out = None if other is None else other.lifted(order, problem.markov.head)
+        held_out = None if other is None else next(others)
         solved.append(Optimised(problem, bank, lifted[row], ascent, means, spent, held_out))
     return solved
+
+
+def _lifted(runs: list[tuple[Problem, Bank]], order: int) -> list[Lifted]:
+    """Each run's latents at an order; runs of one bank share them."""
+    known: dict[tuple[int, tuple[int, ...]], Lifted] = {}
+    found = []
+    for problem, bank in runs:
+        key = (id(bank), tuple(problem.markov.head))
+        if key not in known:
+            known[key] = bank.lifted(order, problem.markov.head)
+        found.append(known[key])
+    return found
+
+
+def on_held_out(
+    solutions: list[Optimised], tilt: Tilt, device: str | None
+) -> list[tuple[float | None, float | None]]:
+    """The surrogate of each tuned prompt kernel and its standard error on latents that it was not
+    tuned to, where there are any; as many at once as memory takes."""
+    groups: dict[tuple[bool, bool, tuple[int, ...]], list[int]] = defaultdict(list)
+    for index, solution in enumerate(solutions):
+        lifted, problem = solution.held_out, solution.problem
+        if lifted is not None:
+            vocab = lifted.space.vocab_size
+            exact = has_exact_mean(problem.expected, vocab, problem.horizon)
+            alike = (exact, lifted.first_likelihood is None, tuple(lifted.kernels.shape))
+            groups[alike].append(index)
+    found: dict[int, tuple[float, float]] = {}
+    for (exact, _, _), indices in groups.items():
+        per_run = _held_out(solutions[indices[0]])[1].kernels.numel()
+        for at in range(0, len(indices), max(1, BATCH_NUMBERS // per_run)):
+            part = indices[at : at + max(1, BATCH_NUMBERS // per_run)]
+            place = torch.device(place_of(solutions[part[0]].problem, device))
+            posed = [_held_out(solutions[index]) for index in part]
+            runs = tilted_runs(posed, tilt, exact, place)
+            kernels = [solutions[index].ascent.prompt for index in part]
+            prompts = PromptKernel(
+                torch.cat([kernel.transitions for kernel in kernels]),
+                torch.cat([kernel.initial for kernel in kernels]),
+            )
+            mean = surrogate_of(runs, prompts.to(place))
+            pairs = zip(mean.value.tolist(), mean.standard_error.tolist(), strict=True)
+            found.update(zip(part, pairs, strict=True))
+    return [found.get(index, (None, None)) for index in range(len(solutions))]
+
+
+def _held_out(solution: Optimised) -> tuple[Problem, Lifted]:
+    assert solution.held_out is not None
+    return solution.problem, solution.held_out
 
 
 def tilted_runs(
@@ -184,9 +242,13 @@ def _integrand_source(
         keys = [key_of(problem.seed, "ppt-rollouts") for problem, _ in runs]
         drawn_by = torch.tensor(keys, device=latents.device)
         return SingleRollouts(space, latents, goals, horizon, drawn_by)
-    means = [
-        utility_of_kernels(problem.expected, space, own.kernels, horizon) for problem, own in runs
-    ]
+    known: dict[tuple[int, int], Tensor] = {}
+    means = []
+    for problem, own in runs:  # seeds of one utility on one bank have the same
+        key = (id(problem.expected), id(own.kernels))
+        if key not in known:
+            known[key] = utility_of_kernels(problem.expected, space, own.kernels, horizon)
+        means.append(known[key])
     return ExactMeans(torch.stack(means).transpose(1, 2).contiguous().to(latents.device))
 
 

@@ -14,13 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-import torch
-
 from posteer.banks.plans import DrawPlan
 from posteer.core import Progress, Spec, integer, number, phase, require
 from posteer.core.device import pick_device
 from posteer.families.markov.family import MarkovFamily
-from posteer.families.markov.means import has_exact_mean
 from posteer.families.markov.tilt import Tilt
 from posteer.methods.answers import Answer, Step
 from posteer.methods.forecasting import work_of_ascents
@@ -32,8 +29,7 @@ from posteer.methods.latent_source import (
     with_tuned_bank,
 )
 from posteer.methods.ppt.ascent import AscentSettings
-from posteer.methods.ppt.batches import Optimised, ascend_all, tilted_runs
-from posteer.methods.ppt.estimator import surrogate_of
+from posteer.methods.ppt.batches import Optimised, ascend_all, on_held_out
 from posteer.methods.ppt.snap import CandidateScore
 from posteer.methods.ppt.states import solve_on_states
 from posteer.methods.protocol import Needs, Problem, Work
@@ -85,7 +81,10 @@ class PosteriorPrefixTuning:
             linear = self.tilt == "linear"
             require(linear, f"{self.name}: tilt {self.tilt} works on Markov kernels: use linear")
             return solve_on_states(problems, self.needs, self.ascent, progress)
-        return [self._recover(solution) for solution in self.optimise(problems, progress)]
+        solutions = self.optimise(problems, progress)
+        with phase("held-out"):
+            held_out = on_held_out(solutions, self.tilt, self.device)
+        return [self._recover(*found) for found in zip(solutions, held_out, strict=True)]
 
     def optimise(
         self, problems: list[Problem], progress: Progress | None = None
@@ -103,12 +102,10 @@ class PosteriorPrefixTuning:
             progress=progress,
         )
 
-    def _recover(self, solution: Optimised) -> Answer:
+    def _recover(self, solution: Optimised, held_out: tuple[float | None, float | None]) -> Answer:
         ascent, exact = solution.ascent, solution.bank.exact
         with phase("snap"):
             prompt, snapped = solution.snap(self.candidate_score)
-        with phase("held-out"):
-            held_out, held_out_error = self.on_held_out(solution)
         steps = zip(ascent.surrogate_history, ascent.seconds_history, strict=True)
         return Answer(
             prompt=prompt,
@@ -117,8 +114,8 @@ class PosteriorPrefixTuning:
             surrogate=ascent.surrogate,
             surrogate_standard_error=0.0 if exact else ascent.standard_error,
             snapped_surrogate=snapped,
-            held_out_surrogate=held_out,
-            held_out_standard_error=held_out_error,
+            held_out_surrogate=held_out[0],
+            held_out_standard_error=held_out[1],
             ess_fraction=None if exact else solution.ess_fraction,
             pareto_k=None if exact else solution.pareto_k,
             steps=ascent.steps,
@@ -128,16 +125,6 @@ class PosteriorPrefixTuning:
             surrogate_history=ascent.surrogate_history,
             ess_history=[] if exact else ascent.ess_history,
         )
-
-    def on_held_out(self, solution: Optimised) -> tuple[float | None, float | None]:
-        """The surrogate of the tuned prompt kernel on latents it was not tuned to."""
-        lifted, problem = solution.held_out, solution.problem
-        if lifted is None:
-            return None, None
-        exact = has_exact_mean(problem.expected, lifted.space.vocab_size, problem.horizon)
-        runs = tilted_runs([(problem, lifted)], self.tilt, exact, torch.device("cpu"))
-        mean = surrogate_of(runs, solution.ascent.prompt)
-        return float(mean.value[0]), float(mean.standard_error[0])
 
 
 def from_spec(spec: Spec) -> PosteriorPrefixTuning:

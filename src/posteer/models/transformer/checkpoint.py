@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from posteer.core.errors import InputError, require
 from posteer.core.files import read_plain, sha256, write_folder_atomically
@@ -114,6 +115,19 @@ def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> Non
     write_folder_atomically(folder, with_manifest(files, facts), is_ours)
 
 
+class _Undrawn(TorchFunctionMode):
+    """Nothing is drawn only to be replaced. To draw on no device, torch loads its compiler, which
+    takes longer than all else of opening a model."""
+
+    def __torch_function__(
+        self, call: Any, types: Any, given: Any = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        named = named or {}
+        if call is torch.nn.init.normal_:
+            return given[0] if given else named["tensor"]
+        return call(*given, **named)
+
+
 def load_model(folder: Path, name: str | None = None) -> TransformerModel:
     """The model in a folder, verified; torch's own random numbers stay as they are."""
     manifest = read_manifest(folder)
@@ -126,7 +140,7 @@ def load_model(folder: Path, name: str | None = None) -> TransformerModel:
         raise InputError(f"{where} does not describe a transformer{what}") from error
     prior = _prior_of(folder, manifest, shape)
     _require_fit(folder, manifest, shape)
-    with torch.inference_mode(False), torch.device("meta"):  # nothing is drawn only to be replaced
+    with torch.inference_mode(False), torch.device("meta"), _Undrawn():
         network = Transformer(shape)
     with torch.inference_mode(False):
         network.to_empty(device="cpu").load_state_dict(read_tensors(folder, manifest))

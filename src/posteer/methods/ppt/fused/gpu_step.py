@@ -2,7 +2,8 @@
 
 Tables and matrices are tuples of registers: of numbers for the prompt kernel, which is a latent of
 its own as far as powers go, and of blocks of latents. No program waits for another or for the host.
-Powers carry no scale here: a run whose rows sum to less than `SAFE` is left to torch.
+Powers carry no scale here: a run whose latents weigh less than `LEAST_WEIGHT` in all, as prompts of
+many hundred tokens do, is left to torch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import triton.language as tl
 
 from posteer.methods.ppt.fused.gpu_matrices import back, matrix, powers, pushed
 
-SAFE = tl.constexpr(1e-100)
+NO_WEIGHT = tl.constexpr(1e-250)
+"""A latent that weighs less has no say, lest its slopes overflow."""
+LEAST_WEIGHT = tl.constexpr(1e-140)
+"""Of all latents together, down to which squares of weights are numbers."""
 
 
 @triton.jit
@@ -150,7 +154,7 @@ def _block_sums(
     HAS_FIRST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """What a block of latents adds to the sums of sums.py, and its least row sum."""
+    """What a block of latents adds to the sums of sums.py."""
     latent = lo + tl.arange(0, BLOCK)
     there = latent < n_latents
     kernel, edges = (), ()
@@ -166,13 +170,13 @@ def _block_sums(
             starts = starts + (edges[0] * 0.0 + start[c],)
     stack = powers(matrix(edges, C, V), C, STEPS, HIGHEST)
     top = stack[0]
-    total, least = edges[0] * 0.0, edges[0] * 0.0 + 1.0
+    total = edges[0] * 0.0
     for a in tl.static_range(C):
         row = top[a * C]
         for b in tl.static_range(1, C):
             row += top[a * C + b]
         total += starts[a] * row
-        least = tl.minimum(least, row)
+    total = tl.where(total < NO_WEIGHT, 0.0, total)
     slope = ()
     for a in tl.static_range(C):
         share = tl.where(total > 0.0, starts[a] / total, 0.0)
@@ -201,7 +205,7 @@ def _block_sums(
         new = new + (sums[3 + C + k] + scores[k],)
     for k in tl.static_range(C * V):
         new = new + (sums[3 + C + C * V + k] + scores[k] * beyond,)
-    return new, tl.where(there, least, 1.0)
+    return new
 
 
 @triton.jit
@@ -267,9 +271,8 @@ def climb(
         sums = ()
         for _k in tl.static_range(3 + C + 2 * C * V):
             sums = sums + (tl.zeros([BLOCK], tl.float64),)
-        least = tl.zeros([BLOCK], tl.float64) + 1.0
         for lo in range(0, n_latents, BLOCK):
-            sums, low = _block_sums(
+            sums = _block_sums(
                 sums,
                 table,
                 start,
@@ -292,11 +295,10 @@ def climb(
                 HAS_FIRST,
                 BLOCK,
             )
-            least = tl.minimum(least, low)
-        if tl.min(least, 0) < SAFE:
+        weight, squares = tl.sum(sums[0], 0), tl.sum(sums[2], 0)
+        if weight < LEAST_WEIGHT:
             ended = ended * 0 + 4
         else:
-            weight, squares = tl.sum(sums[0], 0), tl.sum(sums[2], 0)
             beyond = tl.sum(sums[1], 0) / weight
             value = near + beyond
             tl.store(surrogates + row * n_steps + taken, value)

@@ -11,6 +11,7 @@ from typing import no_type_check
 
 import numpy as np
 
+from posteer.methods.ppt.fused.closed_forms import MOST_STEPS, one_context, two_contexts
 from posteer.methods.ppt.fused.compiling import compiled
 from posteer.methods.ppt.fused.lanes import (
     BETWEEN_SCALES,
@@ -133,14 +134,17 @@ def linear_sums(table, start, laws, near, latents, first, averaged, whole, out):
     sums = np.zeros((out.shape[0], LANES))
     rolled = np.empty((contexts, LANES))
     draws = np.empty((1 + whole[HORIZON] * contexts, LANES))
-    powers = prefers_powers(contexts, tokens, steps)
+    closed = contexts <= 2 and steps <= MOST_STEPS
+    state = np.empty((7, LANES))
+    powers = contexts <= 2 or prefers_powers(contexts, tokens, steps)
     products = 1
     while powers and (steps >> (products // 2)) > 0:
         products += 2
-    stack = np.empty((products, contexts, contexts, LANES)) if powers else np.empty((0, 0, 0, 0))
+    side = contexts if powers else 0
+    stack = np.empty((products, side, side, LANES))
+    slope = np.empty((3, side, side, LANES))
     scales = np.empty((products if powers else steps // BETWEEN_SCALES + 1, LANES))
     exponents = np.empty((products, LANES), np.int64)
-    slope = np.empty((3, contexts, contexts, LANES)) if powers else np.empty((0, 0, 0, 0))
     messages = np.empty((0 if powers else steps + 1, contexts, LANES))
     ahead = np.empty((2, contexts, LANES))
     reference = np.int64(-(2**40))
@@ -155,11 +159,16 @@ def linear_sums(table, start, laws, near, latents, first, averaged, whole, out):
             if first.shape[0] > 0:
                 for i in range(LANES):
                     starts[c, i] *= first[block, c, i]
-        if powers:
+        held = False
+        if closed and contexts == 1:
+            held = one_context(edges, starts, steps, total, exponent, slopes, weights)
+        elif closed:
+            held = two_contexts(edges, starts, steps, total, exponent, slopes, state, weights)
+        if not held and powers:
             held = by_powers(
                 edges, starts, steps, stack, scales, exponents, slope, total, exponent, slopes
             )
-        else:
+        elif not held:
             held = by_sweep(edges, starts, steps, messages, scales, ahead, total, exponent, slopes)
         if not held:
             return False

@@ -58,6 +58,7 @@ def test_status_and_tables(folder, capsys):
     status, out, _ = call(capsys, "sweep", "status", "--out", str(folder / "runs"), "--json")
     assert status == 0
     assert json.loads(out) == {
+        "schema_version": 1,
         "runs": 32,
         "done": 32,
         "diverged": 0,

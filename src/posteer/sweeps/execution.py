@@ -25,7 +25,7 @@ from posteer.sweeps.forecast import require_possible
 from posteer.sweeps.jobs.sweep import SweepJob
 from posteer.sweeps.mending import set_damaged_aside, set_outdated_aside
 from posteer.sweeps.presets import preset
-from posteer.sweeps.records import DamagedError, Record
+from posteer.sweeps.records import SHOWN, DamagedError, Record
 from posteer.sweeps.runner import MOST_WORKERS, Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
 from posteer.sweeps.store import Contents, RunStore
@@ -83,15 +83,16 @@ def run_sweep(
         warn=report.warn,
         terms=execute.terms,
     )
-    with store.claiming.alive():
-        for text in [*store.recover(), *set_damaged_aside(store)]:
+    with store.claiming.alive(), store.claim("looking") as first:
+        for text in store.recover():
             report.warn(text)
-        for text in set_outdated_aside(store, expansion.runs):
-            report.warn(text)
-        failed = [one for one in _records(store, expansion) if one["status"] == "failed"]
-        for record in failed if retry_failed else []:
-            report.warn(f"again: {_label(record)} ({record['error']})")
+        if first:  # all who come to a large store at once would read all of it
+            for text in [*set_damaged_aside(store), *set_outdated_aside(store, expansion.runs)]:
+                report.warn(text)
         if retry_failed:
+            failed = [one for one in records_of(store, expansion) if one["status"] == "failed"]
+            for record in failed:
+                report.warn(f"again: {_label(record)} ({record['error']})")
             store.forget(name_of(record["configuration"]) for record in failed)
     execute(SweepJob(out, config), device, workers, report)
     return outcome(store, expansion)
@@ -99,13 +100,15 @@ def run_sweep(
 
 def outcome(store: RunStore, expansion: Expansion) -> Outcome:
     """How a sweep stands whose runs are known."""
-    return _counted(_records(store, expansion), len(expansion.runs))
+    return _counted(records_of(store, expansion), len(expansion.runs))
 
 
 def in_short(record: Record) -> Record:
-    """What an outcome is counted of: a million records are held so."""
-    kept = ("configuration", "status", "error")
-    return {**{key: record[key] for key in kept}, "provenance": record["provenance"]}
+    """What outcomes are counted and screens are filled of: a million records are held so."""
+    found = record["result"]
+    shown = None if found is None else {name: found[name] for name in SHOWN if name != "prompt"}
+    kept = {key: record[key] for key in ("configuration", "status", "error", "provenance")}
+    return {**kept, "result": shown}
 
 
 def standing(there: Contents) -> Outcome:
@@ -122,7 +125,8 @@ def _counted(records: list[Record], total: int) -> Outcome:
     return Outcome(total, dict(statuses), errors)
 
 
-def _records(store: RunStore, expansion: Expansion) -> list[Record]:
+def records_of(store: RunStore, expansion: Expansion) -> list[Record]:
+    """What is there of a sweep, in short."""
     scanned = store.scan(run.name for run in expansion.runs)
     return [in_short(one) for _, one in scanned if not isinstance(one, DamagedError)]
 

@@ -9,6 +9,7 @@ that was ever there is in one of them at least.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -82,7 +83,11 @@ class Packs:
 
     def refresh(self) -> None:
         """See what came and went."""
-        there = {path.name for path in self.folder.glob(f"[!.]*{SUFFIX}")}
+        try:
+            listed = os.listdir(self.folder)
+        except FileNotFoundError:
+            listed = []
+        there = {name for name in listed if name.endswith(SUFFIX) and name[0] != "."}
         for name in sorted(there - self._inside.keys()):
             try:
                 inside = [bytes.fromhex(run) for run in self._index(name).places]
@@ -109,13 +114,12 @@ class Packs:
         """The bytes of a run's file, or FileNotFoundError."""
         for _ in range(3):  # a pack may be joined to others while it is looked for
             pack = self.held.get(bytes.fromhex(name))
-            if pack is None:
-                break
-            with suppress(FileNotFoundError), open_plain(self.folder / pack) as file:
-                at, size = self._index(pack).places[name]
-                file.seek(at)
-                data: bytes = file.read(size)
-                return data
+            if pack is not None:
+                with suppress(FileNotFoundError), open_plain(self.folder / pack) as file:
+                    at, size = self._index(pack).places[name]
+                    file.seek(at)
+                    data: bytes = file.read(size)
+                    return data
             self.refresh()
         raise FileNotFoundError(name)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
+import sys
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
@@ -46,6 +48,11 @@ def is_run_file(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+_HINTS = {name: get_args(kind) or (kind,) for name, kind in get_type_hints(RunConfig).items()}
+_ENTRIES = {entry.name for entry in fields(RunConfig)}
+_CHECKSUM = re.compile(rb'\{"checksum":"([0-9a-f]{64})",')
+
+
 def seal(record: Record) -> bytes:
     """A record as the bytes of its file, with a checksum over the rest."""
     return (dump({**record, "checksum": checksum(record)}) + "\n").encode()
@@ -59,7 +66,8 @@ def unseal(data: bytes, name: str) -> Record:
         raise DamagedError(str(error)) from error
     if not isinstance(record, dict) or "checksum" not in record:
         raise DamagedError("cut short or no record")
-    if record.pop("checksum") != checksum(record):
+    told = record.pop("checksum")
+    if not _as_written(data) and told != checksum(record):
         raise DamagedError("altered: its checksum does not match")
     _check(record)
     if name_of(record["configuration"]) != name:
@@ -68,26 +76,36 @@ def unseal(data: bytes, name: str) -> Record:
     return found
 
 
+def _as_written(data: bytes) -> bool:
+    """Whether a file is to the byte what `seal` writes; most are, and need not be written again to
+    be compared."""
+    found = _CHECKSUM.match(data)
+    if found is None:
+        return False
+    rest = b"{" + data[found.end() :].removesuffix(b"\n")
+    return hashlib.sha256(rest).hexdigest().encode() == found[1]
+
+
 def _check(record: Record) -> None:
     """A checksum anybody can make: what is used of a record is what we would have written."""
     for part, whole in _PARTS.items():
         if part not in record or not isinstance(record[part], whole):
             raise DamagedError(f"a record without its {part}")
-    for name, kind in get_type_hints(RunConfig).items():
-        if not _fits(record["configuration"].get(name, ...), kind):
+    for name, kinds in _HINTS.items():
+        if not _is_one(record["configuration"].get(name, ...), kinds):
             raise DamagedError(f"a configuration without its {name}")
-    if record["configuration"].keys() != {entry.name for entry in fields(RunConfig)}:
+    if record["configuration"].keys() != _ENTRIES:
         raise DamagedError("a configuration of something else")
     status, result = record["status"], record["result"]
     if status not in STATUSES or (result is None) != (status == "failed"):
         raise DamagedError(f"a run that is {status}")
     if status == "failed" and record["error"] is None:
         raise DamagedError("a run that failed without an error")
-    inside: dict[str, Any] = {"history": str, "seconds": int | float}
-    for part, kind in inside.items():
-        if not all(_fits(value, kind) for value in record[part].values()):
+    inside: dict[str, tuple[type, ...]] = {"history": (str,), "seconds": (int, float)}
+    for part, kinds in inside.items():
+        if not all(_is_one(value, kinds) for value in record[part].values()):
             raise DamagedError(f"a record whose {part} is something else")
-    if not all(_fits(record["provenance"].get(key), str | None) for key in ORIGINS):
+    if not all(_is_one(record["provenance"].get(key), (str, type(None))) for key in ORIGINS):
         raise DamagedError("a record whose provenance is something else")
     if result is not None:
         _check_result(record, result)
@@ -95,26 +113,31 @@ def _check(record: Record) -> None:
 
 def _check_result(record: Record, result: dict[str, Any]) -> None:
     prompt = result.get("prompt")
-    good = isinstance(prompt, list) and all(_fits(token, int) for token in prompt) and prompt
+    good = isinstance(prompt, list) and all(_is_one(token, (int,)) for token in prompt) and prompt
     if not good or not all(name in result for name in SHOWN):
         raise DamagedError("a result without its figures")
     try:
         row = row_of(record)
     except (KeyError, TypeError, AttributeError) as error:
         raise DamagedError("a result of something else") from error
-    kinds = {**FIGURES, **dict.fromkeys(COSTS, "int64")}
-    types: dict[str, Any] = {"float64": int | float, "int64": int, "bool": bool, "string": str}
-    for name, kind in kinds.items():
-        if row[name] is not None and not _fits(row[name], types[kind]):
+    for name, kinds in _COLUMNS.items():
+        if row[name] is not None and not _is_one(row[name], kinds):
             raise DamagedError(f"a result whose {name} is {row[name]!r}")
     if row["expected_utility"] is None:
         raise DamagedError("a result without its expected utility")
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of a kind; a truth value is no number."""
-    allowed = get_args(kind) or (kind,)
-    return type(value) in allowed and not (isinstance(value, float) and not math.isfinite(value))
+_TYPES: dict[str, tuple[type, ...]] = {
+    **{"float64": (int, float), "int64": (int,), "bool": (bool,), "string": (str,)}
+}
+_COLUMNS = {
+    name: _TYPES[kind] for name, kind in {**FIGURES, **dict.fromkeys(COSTS, "int64")}.items()
+}
+
+
+def _is_one(value: Any, kinds: tuple[Any, ...]) -> bool:
+    """Whether a value is of one of these kinds; a truth value is no number."""
+    return type(value) in kinds and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def row_of(record: Record) -> Row:
@@ -126,15 +149,20 @@ def row_of(record: Record) -> Row:
         "run": name_of(record["configuration"]),
         "status": record["status"],
         "error": record["error"],
-        **record["configuration"],
+        **{key: _once(value) for key, value in record["configuration"].items()},
         "prompt": None if prompt is None else _text(prompt),
         **{figure: row.get(figure) for figure in FIGURES},
         "best_prompt": None if best is None else _text(best),
         "prompt_kernel": None if kernel is None else dump(kernel),
         **{name: row.get(f"cost_{name}") for name in COSTS},
         "seconds": sum(record["seconds"].values()),
-        **{key: record["provenance"].get(key) for key in ORIGINS},
+        **{key: _once(record["provenance"].get(key)) for key in ORIGINS},
     }
+
+
+def _once(value: Any) -> Any:
+    """A text that many rows share is held once."""
+    return sys.intern(value) if type(value) is str else value
 
 
 def _text(prompt: list[int]) -> str:

@@ -63,13 +63,13 @@ def read_sweep(path: Path) -> Sweep:
 
 def _from_folder(path: Path) -> Sweep:
     store = RunStore.open(path)
-    there = store.contents()
+    there = store.contents(row_of)
     require(
         not there.damaged,
         f"{path}: {len(there.damaged)} runs are damaged, first {next(iter(there.damaged), '')}: "
         "run the sweep's command again",
     )
-    rows = [row_of(record) for record in there.records]
+    rows = there.records
     unsealed = None if "versions" in store.manifest() else path / "sweep.json"
     return Sweep(rows, there.total, there.strangers, unsealed)
 
@@ -90,10 +90,12 @@ def _from_file(path: Path) -> Sweep:
 
 
 def consolidate(folder: Path) -> Path:
-    """Write `results.parquet`, one row per run, and `results.histories.parquet` beside it."""
+    """Write `results.parquet`, one row per run, and `results.histories.parquet` beside it; of a
+    large sweep histories are left where they are."""
     out = folder / "results.parquet"
     write_parquet(read_rows(folder), out, read_facts(folder))
-    write_histories(read_histories(folder), _histories_of(out))
+    if not RunStore.open(folder).is_large:
+        write_histories(read_histories(folder), _histories_of(out))
     return out
 
 

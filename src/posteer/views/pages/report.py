@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from posteer.core.files import write_atomically
 from posteer.sweeps import parquet
 from posteer.sweeps.configuration import config_from
 from posteer.sweeps.results import Histories, Row, read_facts, read_histories, read_sweep
+from posteer.sweeps.store import RunStore
 from posteer.views.pages.bundle import one_file, safe_json
 from posteer.views.pages.columns import columns_of, published_of
 from posteer.views.pages.curves import curves_of
@@ -68,8 +68,7 @@ def _at_least(path: Path) -> int:
     """How many runs there are, without reading them."""
     if path.is_file():
         return parquet.count(path)
-    runs = path / "runs"
-    return sum(1 for _ in os.scandir(runs)) if runs.is_dir() else 0
+    return len(RunStore(path).names())
 
 
 def _require_few(runs: int, path: Path) -> None:

@@ -66,6 +66,7 @@ def show(records: Records) -> None:
         both.insert(0, f"{record['foretold']:.2f}")
         print(_row(record["text"], record["order"], record["temper"], *intervals, *both))
     show_long([one for one in records if one["kind"] == "long"])
+    show_precision([one for one in records if one["kind"] == "precision"])
 
 
 def show_long(records: Records) -> None:
@@ -84,6 +85,18 @@ def show_long(records: Records) -> None:
         bank = max(one["bank_tokens"] for one in found if one is not None)
         figures = ["" if one is None else f"{one['J']:.3f}" for one in found]
         print(_row(text, utility, f"{bank:,}", *figures))
+
+
+def show_precision(records: Records) -> None:
+    """What bfloat16 changes in J, in standard deviations over prompts, and processor time."""
+    if not records:
+        return
+    print()
+    _heading("in bfloat16", "same best prompt", "J differs by at most", "time beside float32")
+    for one in records:
+        best = f"{one['same']} of {one['utilities']}"
+        quicker = one["seconds"]["bfloat16"] / one["seconds"]["float32"]
+        print(_row(one["text"], best, f"{one['apart']:.3f} deviations", f"{quicker:.2f}"))
 
 
 def figures_of(records: Records, where: Path) -> None:

@@ -104,7 +104,7 @@ def figures_of(records: Records, where: Path) -> None:
     pyplot = canvas()
     texts = [one for one in records if one["kind"] == "text"]
     rows = -(-len(texts) // 4)
-    figure, panels = pyplot.subplots(rows, 4, figsize=(12, 3 * rows), squeeze=False)
+    figure, panels = pyplot.subplots(rows, 4, figsize=(12, 3.2 * rows), squeeze=False)
     for panel, record in zip(panels.flatten(), texts, strict=False):
         kernels, names = record["kernels"], [one.strip() for one in record["alphabet"]]
         panel.scatter(*zip(*(row[:2] for row in kernels), strict=True), s=6, alpha=0.4)

@@ -3,6 +3,7 @@
     python studies/language_models.py prepare --work DIR [--texts coin,letters]
     python studies/language_models.py run --work DIR [--texts ..] --out FILE
     python studies/language_models.py long --work DIR --texts coin --out FILE
+    python studies/language_models.py precision --work DIR --texts coin --out FILE
     python studies/language_models.py [show] [--records FILE] [--figures DIR]
 
 SmolLM2-135M-Instruct over a few of its tokens after a text (`pip install 'posteer[llm]'`).
@@ -11,7 +12,7 @@ alphabets), once, and keeps them in DIR. `run` takes a bank and every answer fro
 are the network's own, metered as it would be, and ranks each prompt among all; it goes on with a
 FILE that it has begun, as `long` does. `long` asks the
 network itself about prompts of 30 tokens, and lets other methods spend 1, 3 and 10 times as much
-(and the default one, too).
+(and the default one, too). `precision` asks the network in bfloat16 about all prompts of 6 tokens.
 `show` prints the tables of docs/LANGUAGE_MODELS.md from the records and, asked for, draws its
 figures. A bank serves all utilities and lengths of its text; tokens of a run are those that
 verifying asks of the model.
@@ -23,6 +24,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import torch
@@ -113,9 +115,9 @@ class Kept(Model):
         return after.log_probs, after
 
 
-def network(name: str) -> Model:
+def network(name: str, precision: str = "float32") -> Model:
     """The language model itself, behind a text."""
-    opened: Any = open_smollm2("smollm2")
+    opened: Any = open_smollm2(f"smollm2({precision})")
     return posteer.wrap(
         opened.network,
         tokenizer=Unmarked(opened.tokenizer),
@@ -304,6 +306,35 @@ def of_long_prompts(name: str, work: Path, journal: Journal, utilities: list[str
         journal.add(("long", name, LONG, utility, method, budget), make)
 
 
+def in_half(name: str, work: Path) -> dict[str, Any]:
+    """J of all short prompts in bfloat16 beside single precision, and the time a token takes."""
+    setting, length = SETTINGS[name], SETTINGS[name].lengths[0]
+    prompts = all_sequences(setting.vocab_size, length)
+    seconds, laws = {}, torch.zeros(0)
+    for precision in ("float32", "bfloat16"):
+        model = network(name, precision)
+        shared_laws(model, prompts[:4], HORIZON)  # warms up
+        started = process_time()
+        laws = shared_laws(model, prompts, HORIZON)
+        seconds[precision] = process_time() - started
+    same, apart = 0, 0.0
+    for utility in setting.utilities:
+        values = all_values(kept(name, work), length, utility)
+        goal = open_goal(utility, model)
+        last = ContextSpace(setting.vocab_size, goal.order).suffix(prompts)
+        half = objective_of(goal, setting.vocab_size, HORIZON).of_laws(laws, last)
+        same += rank_of(float(values[half.argmax()]), values) == 1
+        apart = max(apart, float((half - values).abs().max() / values.std()))
+    return {
+        "kind": "precision",
+        "text": name,
+        "same": same,
+        "utilities": len(setting.utilities),
+        "apart": apart,
+        "seconds": seconds,
+    }
+
+
 def long_run(
     name: str, model: Model, utility: str, method: str, budget: int, more: dict[str, Any]
 ) -> dict[str, Any]:
@@ -326,7 +357,7 @@ def long_run(
 def main(arguments: list[str] | None = None) -> None:
     options = Options(__doc__)
     options.add_argument(
-        "do", nargs="?", default="show", choices=("prepare", "run", "long", "show")
+        "do", nargs="?", default="show", choices=("prepare", "run", "long", "precision", "show")
     )
     options.add_argument("--work", type=Path)
     options.add_argument("--texts", default=",".join(SETTINGS))
@@ -351,7 +382,9 @@ def main(arguments: list[str] | None = None) -> None:
             prepare(name, given.work)
             continue
         require(given.out is not None, "expected --out FILE")
-        if given.do == "long":
+        if given.do == "precision":
+            Journal(given.out).add(("precision", name), partial(in_half, name, given.work))
+        elif given.do == "long":
             of_long_prompts(name, given.work, Journal(given.out), given.utilities.split(";"))
         else:
             of_text(name, given.work, Journal(given.out))

@@ -66,6 +66,7 @@ def show(records: Records) -> None:
         both.insert(0, f"{record['foretold']:.2f}")
         print(_row(record["text"], record["order"], record["temper"], *intervals, *both))
     show_long([one for one in records if one["kind"] == "long"])
+    show_precision([one for one in records if one["kind"] == "precision"])
 
 
 def show_long(records: Records) -> None:
@@ -86,12 +87,24 @@ def show_long(records: Records) -> None:
         print(_row(text, utility, f"{bank:,}", *figures))
 
 
+def show_precision(records: Records) -> None:
+    """What bfloat16 changes in J, in standard deviations over prompts, and processor time."""
+    if not records:
+        return
+    print()
+    _heading("in bfloat16", "same best prompt", "J differs by at most", "time beside float32")
+    for one in records:
+        best = f"{one['same']} of {one['utilities']}"
+        quicker = one["seconds"]["bfloat16"] / one["seconds"]["float32"]
+        print(_row(one["text"], best, f"{one['apart']:.3f} deviations", f"{quicker:.2f}"))
+
+
 def figures_of(records: Records, where: Path) -> None:
     """The implied prior over kernels of each text, and surrogates beside J."""
     pyplot = canvas()
     texts = [one for one in records if one["kind"] == "text"]
     rows = -(-len(texts) // 4)
-    figure, panels = pyplot.subplots(rows, 4, figsize=(12, 3 * rows), squeeze=False)
+    figure, panels = pyplot.subplots(rows, 4, figsize=(12, 3.2 * rows), squeeze=False)
     for panel, record in zip(panels.flatten(), texts, strict=False):
         kernels, names = record["kernels"], [one.strip() for one in record["alphabet"]]
         panel.scatter(*zip(*(row[:2] for row in kernels), strict=True), s=6, alpha=0.4)

@@ -6,6 +6,7 @@ import pytest
 
 import posteer
 from posteer.cli import main
+from posteer.views.terminal.models import show_abilities
 
 LOUD = """
 print("loading")
@@ -62,3 +63,10 @@ def test_models_say_what_they_can_do(capsys):
     main(["models", "--verbose"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "smollm2" in shown and "gradients" in shown
+
+
+def test_what_to_install_is_said_whole(capsys, monkeypatch):
+    """Brackets are no markup."""
+    monkeypatch.setenv("COLUMNS", "200")
+    show_abilities([], [{"kind": "smollm2", "can": [], "missing": ["gguf"]}])
+    assert "pip install 'posteer[llm]'" in capsys.readouterr().out

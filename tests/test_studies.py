@@ -28,6 +28,7 @@ WITHOUT_TORCH = {"curves"}
 """These start at once; to start the others takes seconds."""
 
 BAD = {
+    "antibodies": ["--species", "nobody"],
     "bank_seeds": ["show", "nowhere.jsonl"],
     "beyond": ["nowhere"],
     "class_climb": ["nothing"],
@@ -58,6 +59,7 @@ BAD = {
     "trained_filters": ["--models", "nothing"],
     "unvisited": ["--banks", "0"],
     "urns": ["--keep", "nowhere.jsonl"],
+    "verifying": ["--models", "nothing"],
     "validation": ["--out", "nowhere/pmc.svg"],
 }
 """A wrong name, a missing file or a number that will not do, for each."""

@@ -14,6 +14,7 @@ from posteer.banks.drawn import LatentBank
 from posteer.banks.plans import READ_RANDOM, READ_ROLLOUTS, READ_TOKENS
 from posteer.banks.probes import Probe
 from posteer.banks.tuning import mixture_log_laws
+from posteer.core.progress import Progress
 from posteer.core.randomness import torch_stream
 from posteer.core.shapes import Int
 from posteer.families.markov.family import MarkovLatents
@@ -21,6 +22,9 @@ from posteer.models.meter import Metered
 
 NEAR = 2
 """Tokens by which a history may be shorter than a prompt to tell of it."""
+
+TOKENS_AT_ONCE = 1024
+"""That a model reads before progress is told."""
 
 MOST_READINGS = 1600
 """Histories that a correction is made of: its work grows with their third power."""
@@ -35,11 +39,19 @@ def histories_of(rollouts: Int[Tensor, "L R"], vocab_size: int, seed: int) -> In
     return torch.cat([own, random])
 
 
-def read_laws(model: Metered, context: tuple[int, ...], histories: Int[Tensor, "P T"]) -> Probe:
+def read_laws(
+    model: Metered,
+    context: tuple[int, ...],
+    histories: Int[Tensor, "P T"],
+    progress: Progress | None = None,
+) -> Probe:
     """The model's laws after every beginning of the histories, in batches that it takes."""
     before, known = torch.tensor(context, dtype=torch.long), len(context)
-    laws = []
-    for some in histories.split(max(1, model.batch_limit(known + histories.shape[1]))):
+    laws: list[Tensor] = []
+    width = known + histories.shape[1]
+    for some in histories.split(max(1, min(model.batch_limit(width), TOKENS_AT_ONCE // width))):
+        if progress is not None:
+            progress("reading histories", sum(map(len, laws)), len(histories))
         whole = torch.cat([before.expand(len(some), -1), some], 1)
         laws.append(model.log_predictive(whole)[:, known:].double().exp().cpu())
         model.check_laws()

@@ -74,7 +74,7 @@ def draw_bank(
         return bank
     with going_on(model, plan, parts):
         draw_missing(model, plan, family, parts, chunk, progress)
-        return kept_bank(model, plan, family, parts, out)
+        return kept_bank(model, plan, family, parts, out, progress)
 
 
 def bank_there(
@@ -109,10 +109,15 @@ def _otherwise(parts: Parts) -> str:
 
 
 def kept_bank(
-    model: Metered, plan: DrawPlan, family: Fittable, parts: Parts, out: Path | None
+    model: Metered,
+    plan: DrawPlan,
+    family: Fittable,
+    parts: Parts,
+    out: Path | None,
+    progress: Progress | None = None,
 ) -> LatentBank:
     """What the parts hold as a bank, in its file where one is asked for."""
-    bank = _assemble(model, plan, family, parts)
+    bank = _assemble(model, plan, family, parts, progress)
     if out is not None:
         bank.save(out)
         parts.clear()
@@ -172,7 +177,13 @@ def draw_missing(
         parts.keep(first, count, rollouts, clock() - started, spent)
 
 
-def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) -> LatentBank:
+def _assemble(
+    model: Metered,
+    plan: DrawPlan,
+    family: Fittable,
+    parts: Parts,
+    progress: Progress | None = None,
+) -> LatentBank:
     """Everything drawn, as one bank that says where it came from."""
     rollouts, seconds, spent = parts.all(plan.snapshot_lengths)
     require(len(rollouts.counts) == plan.n_samples, f"{parts.folder}: parts of another draw")
@@ -211,15 +222,17 @@ def _assemble(model: Metered, plan: DrawPlan, family: Fittable, parts: Parts) ->
         rollouts.sequences,
         rollouts.probe,
     )
-    return _tuned(model, plan, bank) if plan.tuned else bank
+    return _tuned(model, plan, bank, progress) if plan.tuned else bank
 
 
-def _tuned(model: Metered, plan: DrawPlan, bank: LatentBank) -> LatentBank:
+def _tuned(
+    model: Metered, plan: DrawPlan, bank: LatentBank, progress: Progress | None
+) -> LatentBank:
     """Latents that predict the rollouts best, and what the model says along some histories."""
     assert bank.sequences is not None, "a tuned bank keeps its tokens"
     before = model.queries.forward_tokens
     histories = histories_of(bank.sequences, model.vocab_size, plan.seed)
-    read = read_laws(model, plan.context, histories)
+    read = read_laws(model, plan.context, histories, progress)
     tokens = bank.origin.tokens + model.queries.forward_tokens - before
     origin = replace(bank.origin, tokens=tokens)
     return tuned(replace(bank, read=read, origin=origin), plan.seed)[0]

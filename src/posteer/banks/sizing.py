@@ -144,7 +144,8 @@ def draw_within(
         while (wanted := pace.next_size(plan)) is not None:
             plan = replace(plan, n_samples=wanted)
             draw_missing(model, plan, family, parts, chunk, progress, clock)
-        return kept_bank(model, replace(plan, n_samples=parts.n_held), family, parts, out)
+        whole = replace(plan, n_samples=parts.n_held)
+        return kept_bank(model, whole, family, parts, out, progress)
 
 
 @dataclass

@@ -88,8 +88,8 @@ def _network_of(given: Any) -> nn.Module | None:
     if isinstance(given, nn.Module):
         return None if hasattr(given, "advance") else given
     if type(given).__module__.partition(".")[0] == "nnsight":
-        inner = given._model
-        return inner if isinstance(inner, nn.Module) else None
+        held = (getattr(given, name, None) for name in ("_module", "_model"))  # once the latter
+        return next((inner for inner in held if isinstance(inner, nn.Module)), None)
     return None
 
 

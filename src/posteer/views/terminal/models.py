@@ -42,7 +42,7 @@ def show_abilities(facts: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> 
         able = _in_words(kind["can"])
         if missing:
             able += f" (not here: {missing} missing, pip install 'posteer[llm]')"
-        table.add_row(Text(kind["kind"]), able, Text(EXAMPLES.get(kind["kind"], "")))
+        table.add_row(Text(kind["kind"]), Text(able), Text(EXAMPLES.get(kind["kind"], "")))
     Console().print(table)
 
 

@@ -151,6 +151,11 @@ class Elicitation(Shown):
         write_sealed(path_of(path, "result"), {"format": FORMAT, "record": whole})
 
 
+def _names(*parts: Any) -> list[str]:
+    """What can be read off a record by way of its parts."""
+    return [entry.name for part in parts for entry in fields(part)]
+
+
 def _in_words(prompt: list[int], known: Vocabulary, judged: Judged) -> dict[str, Any]:
     """The prompt as it is shown, the names of tokens where they have any, and what they hold."""
     share = judged.alphabet_share

@@ -263,3 +263,10 @@ def test_parts_in_words():
     )
     for outcome in (Asked.ONE_CANDIDATE, Asked.NO_BUDGET):
         assert sentences.verified_text(Verification(outcome)).startswith("no: ")
+
+
+def test_what_a_check_found_is_said_in_plain_words():
+    assert sentences.answer_text([], 4).startswith("yes, as far as these tests can tell")
+    assert sentences.answer_text([], 0).startswith("not known")
+    told = sentences.answer_text(["martingale", "exchangeability"], 4)
+    assert told.startswith("no: its predictions drift") and "--verify" in told

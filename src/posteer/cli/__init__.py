@@ -42,7 +42,7 @@ from posteer.core.limits import COMPARED, DRAW_SECONDS
 app = App(
     name="posteer",
     version=__version__,
-    help="Elicit behaviour from sequence models by steering their latent posterior.",
+    help="Find prompts that steer sequence models, by what a prompt makes a model believe.",
     suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
@@ -193,7 +193,7 @@ def sample(
         bool, Parameter(negative="", help="Keep the rollouts themselves in the bank.")
     ] = False,
     check: Annotated[
-        bool, Parameter(negative="", help="Test whether the model behaves as a Bayes filter.")
+        bool, Parameter(negative="", help="Test whether the model predicts by Bayes' rule.")
     ] = False,
     effort: Annotated[float, Parameter(help="Work of --check, as a multiple.")] = 1.0,
     figure: Annotated[
@@ -206,7 +206,10 @@ def sample(
     text: OpeningText = "",
     as_json: AsJson = False,
 ) -> None:
-    """Draw a model's own latent prior by rolling it out and counting (predictive Monte Carlo)."""
+    """Let a model write texts by itself and read its latents off them: a bank for `elicit`.
+
+    The paper calls this predictive Monte Carlo.
+    """
     from posteer.banks import sampling
     from posteer.banks.checks import report as checks
     from posteer.models import open_model
@@ -285,7 +288,10 @@ def train(
     ] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Meta-train a transformer to filter a process. Ctrl-C stops cleanly; run again to go on."""
+    """Train a transformer on rows that random laws write, until it guesses which law is writing.
+
+    Ctrl-C stops cleanly; the same command goes on.
+    """
     from posteer.training import plan as plans
     from posteer.views.terminal import panels as console
 

@@ -46,7 +46,7 @@ def check(
     text: OpeningText = "",
     as_json: AsJson = False,
 ) -> None:
-    """Test whether a model behaves as a Bayes filter, and say how far it is from one."""
+    """Test whether a model predicts by Bayes' rule over its latents, and how far off it is."""
     from posteer.banks import sampling
     from posteer.banks.checks import report as checks
     from posteer.banks.drawn import load_bank

@@ -49,7 +49,7 @@ UtilityName = Annotated[
     Parameter(
         help="dyck, frequency(0.3), reverse-xent(tau-0.2), reverse-xent(sym-0.1), "
         "reverse-xent(dir-4), reverse-xent([[..],[..]]), forward-xent(tau-0.2) (not for ppt) or "
-        "./file.py:function."
+        "./file.py:function. `posteer utilities` explains them."
     ),
 ]
 Workers = Annotated[Whole, Parameter(help="Processes, or jobs of a cluster; more may join.")]
@@ -119,10 +119,13 @@ class Asked:
     ] = None
     bank: Annotated[
         str | None,
-        Parameter(help="Latents from `posteer sample`, for classes, climb, ppt and ppt-rb."),
+        Parameter(
+            help="File of latents from `posteer sample`, for classes, climb, ppt and ppt-rb."
+        ),
     ] = None
     allow_mismatch: Annotated[
-        bool, Parameter(negative="", help="Use a bank of another model, or a posterior.")
+        bool,
+        Parameter(negative="", help="Use a bank of another model, or drawn after other tokens."),
     ] = False
     rank: Rank = None
     device: Device = "auto"
@@ -152,7 +155,7 @@ class AskedOnce(Asked):
         Parameter(
             help="auto, bounds, classes, classes-analytic, climb, climb-analytic, ppt, ppt-rb, "
             "ppt-analytic, ppt-rb-analytic, gcg, coordinate, beam, random, simplex-pt, real-pt, "
-            "soft-pt or exhaustive."
+            "soft-pt or exhaustive. `posteer methods` explains them."
         ),
     ] = "auto"
     seed: Annotated[
@@ -165,9 +168,7 @@ class AskedOnce(Asked):
         float | None,
         Parameter(help="Stop once the prompt is proven to be within so much of the best."),
     ] = None
-    nodes: Annotated[
-        WholeOrNone, Parameter(help="Most ends of prompts to bound for such a proof.")
-    ] = None
+    nodes: Annotated[WholeOrNone, Parameter(help="Most cases to look at for such a proof.")] = None
     save_bank: Annotated[
         str | None,
         Parameter(help="File for the bank that is drawn; the same command resumes the draw."),

@@ -285,6 +285,28 @@ def interrupted_text(stop: Interrupted) -> str:
     )
 
 
+DEVIATIONS = {
+    "prior": "its latents are not spread as its prior says",
+    "ranks": "what it writes is not what it foresees, as often as it should be",
+    "martingale": "its predictions drift as it writes",
+    "exchangeability": "it matters to it in which order equal pieces come",
+    "atoms": "its latents are not as often the known ones as its prior says",
+}
+"""What a check has found, by its name."""
+
+
+def answer_text(alarms: Sequence[str], tests: int, departure: Departure | None = None) -> str:
+    """Whether a model believes by Bayes' rule, and what that means for steering it."""
+    if not tests:
+        return "not known: no test applies"
+    if not alarms and departure is not None and not _is_near(departure):
+        return "not closely, by how far it is from its latents: have prompts confirmed (--verify)"
+    if not alarms:
+        return "yes, as far as these tests can tell: a bank of its latents foretells its prompts"
+    found = "; ".join(DEVIATIONS.get(name, name) for name in alarms)
+    return f"no: {found}. Have prompts confirmed by the model itself (--verify)"
+
+
 def departure_lines(found: Departure) -> list[str]:
     """How far a model is from a filter over its latents, and what that means for steering."""
     lines = [
@@ -303,8 +325,11 @@ def departure_lines(found: Departure) -> list[str]:
         f"the bank's surrogate should order prompts as J does to a rank correlation of "
         f"{_interval(found.rank_correlation)}, as other models foretell"
     )
-    near = found.mixture.value <= found.corrected.value
-    worth = "the bank's surrogate will do" if near else "verify: answers will correct the surrogate"
+    worth = (
+        "the bank's surrogate will do"
+        if _is_near(found)
+        else "verify: answers will correct the surrogate"
+    )
     return [*lines, f"for steering: {worth}"]
 
 
@@ -315,6 +340,10 @@ def departure_text(found: Departure) -> str:
         f"{found.mixture.value:.3f} nats a token from a filter over these latents, {learns}; "
         f"surrogate and J should correlate by {_interval(found.rank_correlation)}"
     )
+
+
+def _is_near(found: Departure) -> bool:
+    return found.mixture.value <= found.corrected.value
 
 
 def _nats(found: Interval) -> str:

@@ -13,7 +13,13 @@ from posteer.banks.drawn import LatentBank
 from posteer.methods.cautions import Doubt
 from posteer.results import Comparison, Elicitation, Judged, Judgement
 from posteer.tokens.prompts import show_prompt
-from posteer.views.sentences import IN_SHORT, certificate_text, choice_text, proof_text
+from posteer.views.sentences import (
+    IN_SHORT,
+    answer_text,
+    certificate_text,
+    choice_text,
+    proof_text,
+)
 from posteer.views.terminal.banks import bank_facts
 
 Rows = Iterable[tuple[str, object]]
@@ -131,6 +137,9 @@ def _(bank: LatentBank) -> str:
 
 @html_of.register
 def _(report: FilterReport) -> str:
-    rows: list[tuple[str, object]] = [("verdict", report.verdict)]
+    rows: list[tuple[str, object]] = [
+        ("answer", answer_text(report.alarms, len(report.p_values), report.departure)),
+        ("verdict", report.verdict),
+    ]
     rows += [(f"{name}, p", f"{p:.3g}") for name, p in report.p_values.items()]
     return facts(f"Is {report.model} a Bayes filter?", rows)

@@ -16,7 +16,7 @@ from posteer.banks.checks.report import ALARM, FilterReport
 from posteer.banks.checks.statistics import Interval
 from posteer.banks.drawn import LatentBank
 from posteer.tokens.prompts import show_prompt
-from posteer.views.sentences import departure_lines
+from posteer.views.sentences import answer_text, departure_lines
 from posteer.views.terminal.panels import rows_table
 
 
@@ -190,8 +190,12 @@ def show_report(report: FilterReport) -> None:
             "",
         )
     console = Console()
-    console.print(table)
     colour = "green" if not report.alarms else "yellow"
+    console.print(Text(f"does {report.model} predict by Bayes' rule over its latents?"))
+    console.print(
+        Text(answer_text(report.alarms, n_tests, report.departure), style=f"bold {colour}")
+    )
+    console.print(table)
     console.print(Text(f"{report.verdict} (false alarms: {ALARM:.0%})", style=colour))
     if report.families is not None:
         console.print(Text(families_text(report.families)))
@@ -232,7 +236,9 @@ def power_text(power: Power) -> str:
     }
     seen = [words.format(value) for words, value in said.items() if value is not None]
     what = ", ".join(seen) or "nothing"
-    return f"seen with a chance of {power.chance:.0%} at this effort: {what}"
+    return (
+        f"departures that would be seen with a chance of {power.chance:.0%} at this effort: {what}"
+    )
 
 
 def _moment(moment: Moment) -> str:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 NAVIGATION = {
     "Begin": "docs/GLOSSARY.md docs/notebooks/paper.ipynb docs/notebooks/your_model.ipynb "
     "docs/notebooks/sweep.ipynb docs/YOUR_MODEL.md gallery.md",
-    "Use": "docs/METHODS.md docs/FAMILIES.md docs/CONDITIONS.md docs/SWEEPS.md "
+    "Use": "docs/METHODS.md docs/FAMILIES.md docs/CONDITIONS.md docs/SWEEPS.md docs/EXPLORER.md "
     "docs/LANGUAGE_MODELS.md commands.md api.md docs/SCHEMA.md",
     "Evidence": "docs/PAPER.md docs/RESULTS.md docs/TILTS.md docs/CLASSES.md docs/SCALING.md "
     "docs/RELIABILITY.md docs/LOG.md",

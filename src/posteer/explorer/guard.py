@@ -45,7 +45,7 @@ HEADERS = {
 
 WELCOME = (
     '<!doctype html><html lang="en"><meta http-equiv="refresh" content="0; url=/">'
-    "<title>posteer explorer</title></html>"
+    '<link rel="icon" href="data:,"><title>posteer explorer</title></html>'
 )
 
 

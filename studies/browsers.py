@@ -77,7 +77,7 @@ class Browser:
         where = page if isinstance(page, str) else page.as_uri()
         self.driver.get("about:blank")
         self.driver.get(f"{where}{address}")
-        self.wait("document.documentElement.dataset.ready === 'yes'")
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
 
     def read(self, expression: str) -> Any:
         return self.driver.execute_script(f"return {expression}")

@@ -97,6 +97,10 @@ def explore(
     print(
         f"posteer explorer: {serving.address}\nRuns are kept in {runs}. Ctrl-C ends it.", flush=True
     )
+    if serving.open_to_others:
+        print(
+            "Whoever has this address can start runs; the connection is not encrypted.", flush=True
+        )
     if browser:
         import webbrowser
 

@@ -43,6 +43,12 @@ HEADERS = {
 }
 
 
+WELCOME = (
+    '<!doctype html><html lang="en"><meta http-equiv="refresh" content="0; url=/">'
+    '<link rel="icon" href="data:,"><title>posteer explorer</title></html>'
+)
+
+
 class Guard:
     """An application behind a token. `hosts` are the names that it answers to; with `anywhere` any
     address in numbers is one, since only a name can be made to point here."""
@@ -122,9 +128,11 @@ class Guard:
         return found is not None and secrets.compare_digest(found.value.encode(), own)
 
     async def _welcome(self, send: Send) -> None:
-        """The token for a cookie, and the address without it."""
+        """The token for a cookie, and a page that goes on to the address without it: were it a
+        redirection, a browser that follows a link from elsewhere would keep the cookie back."""
         kept = f"{self.cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
-        await _plain(send, 303, "", {"location": "/", "set-cookie": kept})
+        more = {"content-type": "text/html; charset=utf-8", "set-cookie": kept}
+        await _plain(send, 200, WELCOME, more)
 
 
 def _is_json(headers: dict[bytes, list[str]]) -> bool:

@@ -192,9 +192,9 @@ class Serving:
         self.runs = explorer.runs
         self.socket = _listening(host, port)
         self.port = int(self.socket.getsockname()[1])
-        anywhere = host not in LOOPBACK
-        hosts = frozenset({*LOOPBACK, host.lower(), *([socket.gethostname()] if anywhere else [])})
-        self.guard = Guard(explorer.app(), hosts, self.port, anywhere)
+        self.open_to_others = anywhere = host not in LOOPBACK
+        named = {host.lower(), socket.gethostname().lower()} if anywhere else set()
+        self.guard = Guard(explorer.app(), frozenset({*LOOPBACK, *named}), self.port, anywhere)
         self.host = f"[{host}]" if ":" in host else host
         config = uvicorn.Config(
             self.guard,

@@ -38,7 +38,7 @@ class Hand:
 
     def __init__(self) -> None:
         self._fields: OrderedDict[tuple[Any, ...], PromptLandscape | None] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
 
     @undisturbed()
     @torch.no_grad()
@@ -71,18 +71,9 @@ class Hand:
     @torch.no_grad()
     def field(self, cell: Cell) -> dict[str, Any]:
         """All prompts of a cell, best first, where trying them is cheap; else nothing is said."""
-        key, model = _key(cell), Metered(cell.model.model)
-        with self._lock:
-            missing = key not in self._fields
-        if missing:
-            price = tokens_of_landscape(model, cell.length, cell.horizon)
-            cheap = Can.EXACT in model.can or (price is not None and price <= RANKED_TOKENS)
-            shape = (cell.length, cell.horizon)
-            found = landscape(model, cell.utility, *shape, device=None) if cheap else None
-            with self._lock:
-                self._fields[key] = found
-                while len(self._fields) > MOST_FIELDS:
-                    self._fields.popitem(last=False)
+        with self._counting:  # one at a time, whoever asks
+            if _key(cell) not in self._fields:
+                self._learn(cell)
         known = self._known(cell)
         if known is None:
             return {"prompts": None}
@@ -116,6 +107,16 @@ class Hand:
             told["surrogate"] = figure(float(mean.value))  # type: ignore[assignment]
         effective = 1 / normalise(weights).square().sum()
         return {**told, "ess": figure(float(effective) / len(weights))}
+
+    def _learn(self, cell: Cell) -> None:
+        model, shape = Metered(cell.model.model), (cell.length, cell.horizon)
+        price = tokens_of_landscape(model, *shape)
+        cheap = Can.EXACT in model.can or (price is not None and price <= RANKED_TOKENS)
+        found = landscape(model, cell.utility, *shape, device=None) if cheap else None
+        with self._lock:
+            self._fields[_key(cell)] = found
+            while len(self._fields) > MOST_FIELDS:
+                self._fields.popitem(last=False)
 
     def _known(self, cell: Cell) -> PromptLandscape | None:
         with self._lock:

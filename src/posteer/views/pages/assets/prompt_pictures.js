@@ -9,10 +9,11 @@ export function shadeOf(token) {
   return `token t${Math.min(token, 5)}`;
 }
 
-export function tokenStrip(tokens, brackets) {
+export function tokenStrip(tokens, brackets, names = []) {
+  const name = (token) => names[token] ?? String(token);
   return el(
-    "ol", { class: "tokens", "aria-label": `prompt of ${tokens.length} tokens: ${tokens.join(" ")}` },
-    tokens.map((token, i) => el("li", { class: shadeOf(token), title: `token ${i + 1}` }, String(token), brackets && el("span", {}, token === 0 ? "(" : ")"))),
+    "ol", { class: "tokens", "aria-label": `prompt of ${tokens.length} tokens: ${tokens.map(name).join(" ")}` },
+    tokens.map((token, i) => el("li", { class: shadeOf(token), title: `token ${i + 1}` }, name(token), brackets && el("span", {}, token === 0 ? "(" : ")"))),
   );
 }
 

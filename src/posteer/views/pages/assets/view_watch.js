@@ -196,14 +196,15 @@ function drawCandidates(figure, run, app) {
     return;
   }
   const most = Math.min(told.prompts.length, 10);
-  const strips = told.prompts.slice(0, most).map((prompt, i) => el("li", {}, el("span", { class: "figure" }, significant(told.values[i], 4)), tokenStrip(prompt, isDyck(run, app))));
+  const strips = told.prompts.slice(0, most).map((prompt, i) => el("li", {}, el("span", { class: "figure" }, significant(told.values[i], 4)), stripOf(prompt, run, app)));
   const chart = el("ol", { class: "candidates" }, strips);
   const table = () => ({ columns: [{ label: "prompt", value: (r) => r[0].join(" "), head: true }, { label: "estimate", value: (r) => r[1], text: (r) => significant(r[1], 5), number: true }], rows: told.prompts.map((prompt, i) => [prompt, told.values[i]]) });
   figure.show(chart, table, told.snapped ? `${count(told.tried)} hard prompts near the kernel; the best by the latents' estimate is the answer.` : `The best of ${count(told.tried)} that were tried, by the search's own estimate.`);
 }
 
-function isDyck(run, app) {
-  return run.facts.utility === "dyck" && (app.known.get(run.facts.model)?.vocab ?? 0) === 2;
+function stripOf(prompt, run, app) {
+  const facts = app.known.get(run.facts.model) ?? { vocab: 0, names: [] };
+  return tokenStrip(prompt, run.facts.utility === "dyck" && facts.vocab === 2 && !facts.names.length, facts.names);
 }
 
 function drawFound(section, run, app) {
@@ -222,5 +223,5 @@ function drawFound(section, run, app) {
   const refused = run.beside.filter((other) => other.status === "failed").map((other) => `${other.method}: ${other.error}`);
   const figure = liveFigure("beside", "How good it is on the model, beside others");
   figure.show(chart, () => table, refused.join(" "));
-  section.replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Hard prompt"), el("button", { type: "button", onclick: () => app.steer(run) }, "Steer it by hand")), tokenStrip(result.prompt, isDyck(run, app)), figure.node);
+  section.replaceChildren(el("div", { class: "bar" }, el("h2", {}, "Hard prompt"), el("button", { type: "button", onclick: () => app.steer(run) }, "Steer it by hand")), stripOf(result.prompt, run, app), figure.node);
 }

@@ -13,15 +13,15 @@ demo: $(READY)
 	@$(BIN)/posteer elicit --model exact:urn --utility 'reverse-xent(sym-0.1)' --length 50
 	@$(BIN)/posteer elicit --model urn --utility dyck --length 50 --verify 8
 
-test: $(READY)
+test: browser
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not long"
 
 # Statistics and kills as well, a sample of the longest: a quarter of an hour.
-test-more: $(READY)
+test-more: browser
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
 
 # Everything.
-test-all: $(READY)
+test-all: browser
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Chromium and its driver for tests of pages, which skip without: what Selenium needs, and from the system's packages

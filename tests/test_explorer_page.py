@@ -12,8 +12,6 @@ from posteer import elicit, expected_utility
 from posteer.models import shipped_models
 from posteer.sweeps.results import read_sweep
 
-pytestmark = pytest.mark.slow
-
 EVIL = '"><img src=x onerror="window.hacked = 1">'
 CHIP = "document.querySelector('.chip[aria-pressed=true]')"
 ENDED = f"/: (done|failed|stopped)$/.test({CHIP}?.textContent)"

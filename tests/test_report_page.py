@@ -19,8 +19,6 @@ from posteer.paper.published import published, target_of_utility
 from posteer.sweeps.results import read_sweep, write_parquet
 from posteer.views.pages.report import write_report
 
-pytestmark = pytest.mark.slow
-
 PAPER = Path(__file__).parent.parent / "docs" / "records" / "paper.parquet"
 VIEWS = {
     "overview": "#/overview",

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
+from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from posteer.core.errors import InputError, require
@@ -116,14 +117,14 @@ def save_model(folder: Path, network: Transformer, facts: dict[str, Any]) -> Non
 
 
 class _Undrawn(TorchFunctionMode):
-    """Nothing is drawn only to be replaced. To draw on no device, torch loads its compiler, which
-    takes longer than all else of opening a model."""
+    """Nothing is drawn only to be replaced. (Nor is a network built on torch's `meta` device, which
+    loads torch's compiler: that takes longer than all else of opening a model.)"""
 
     def __torch_function__(
         self, call: Any, types: Any, given: Any = (), named: dict[str, Any] | None = None
     ) -> Any:
         named = named or {}
-        if call is torch.nn.init.normal_:
+        if call in (init.normal_, init.uniform_, init.kaiming_uniform_):
             return given[0] if given else named["tensor"]
         return call(*given, **named)
 
@@ -140,10 +141,10 @@ def load_model(folder: Path, name: str | None = None) -> TransformerModel:
         raise InputError(f"{where} does not describe a transformer{what}") from error
     prior = _prior_of(folder, manifest, shape)
     _require_fit(folder, manifest, shape)
-    with torch.inference_mode(False), torch.device("meta"), _Undrawn():
-        network = Transformer(shape)
     with torch.inference_mode(False):
-        network.to_empty(device="cpu").load_state_dict(read_tensors(folder, manifest))
+        with _Undrawn():
+            network = Transformer(shape)
+        network.load_state_dict(read_tensors(folder, manifest))
     for weight, tensor in network.state_dict().items():
         finite = bool(tensor.isfinite().all())
         require(finite, f"{folder}: its weights {weight} are not all finite numbers")

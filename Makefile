@@ -48,9 +48,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 bench: $(READY)
-	$(BIN)/python benchmarks/ascent.py
+	$(BIN)/python benchmarks/table.py
 	$(BIN)/python benchmarks/rollouts.py
-	$(BIN)/python benchmarks/search.py
 
 # docs/SCALING.md, its figure and its points, measured anew: all of them, or `make scaling ONLY=classes`.
 ONLY :=

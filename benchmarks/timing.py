@@ -1,4 +1,4 @@
-"""Median time of a call, after one to warm up."""
+"""Median or least time of a call, after one to warm up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from collections.abc import Callable
 
 
 def milliseconds(call: Callable[[], object], repeats: int = 9) -> float:
+    return statistics.median(_times(call, repeats))
+
+
+def least_milliseconds(call: Callable[[], object], repeats: int = 9) -> float:
+    return min(_times(call, repeats))
+
+
+def _times(call: Callable[[], object], repeats: int) -> list[float]:
     call()
     times = []
     for _ in range(repeats):
         started = time.perf_counter()
         call()
-        times.append(time.perf_counter() - started)
-    return 1e3 * statistics.median(times)
+        times.append(1e3 * (time.perf_counter() - started))
+    return times

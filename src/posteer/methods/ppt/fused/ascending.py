@@ -75,7 +75,7 @@ def ascend_fused(
     spread = spread_of(runs.integrand(prompt, 1).of_contexts)
     larger = enlarging(spread)
     factor = torch.ones_like(spread) if larger is None else larger
-    climb = _climb(runs, prompt, settings, factor, first_contexts)
+    climb = climb_of(runs, prompt, settings, factor, first_contexts)
     histories, clock = _climbed(climb, len(runs), settings, report)
     found = _ascents(runs, climb, histories, clock)
     left = [run for run in range(len(runs)) if climb.ended(run) == LEFT_TO_TORCH]
@@ -90,13 +90,14 @@ def ascend_fused(
     return [found[run] for run in range(len(runs))]
 
 
-def _climb(
+def climb_of(
     runs: TiltedRuns,
     prompt: PromptKernel,
     settings: AscentSettings,
     factor: Float[Tensor, "B"],
     first_contexts: Bool[Tensor, "B C"] | None,
 ) -> Climb:
+    """Runs at the foot, where `can_be_fused` and `kernels_for` say so."""
     if runs.device.type == "cpu" and asked_for() != "triton":
         from posteer.methods.ppt.fused.cpu import CpuClimb
 

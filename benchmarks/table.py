@@ -4,8 +4,8 @@
 
 A floor is what must be read once at the rate of a large copy, or multiplied at that of a large
 product, whichever takes longer; of a start it is the import of torch. Peers compute the same and
-are checked to before anything is timed. The least of several times is shown, since other work on a
-machine only adds.
+are checked to before anything is timed. The least of several times is shown, on a CPU the
+processor's (all threads together), since other work on a machine only adds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 
 import torch
 from ascent import Setting, arithmetic, bandwidth
 from search import LENGTH, direct, nanogcg_values, ours
-from timing import least_milliseconds, milliseconds
+from timing import least_milliseconds, processor
 from torch import Tensor
 
 from posteer.core.counters import key_of
@@ -75,19 +76,19 @@ def ascents(device: torch.device) -> Iterator[Row]:
         runs, prompts = on(runs, device), setting.prompts.to(device)
         settings = AscentSettings(max_steps=STEPS, patience=10**6)
         agree(ascend_fused(runs, prompts, settings), ascend(runs, prompts, settings))
-        measured = least_milliseconds(partial(synchronised, device, estimate, runs, prompts))
+        measured = least(partial(synchronised, device, estimate, runs, prompts), device)
         peers = {}
         if kernels_for(device) and (device.type == "cpu" or tilt == "linear"):
             endless = replace(settings, max_steps=10**6)
             climb = climb_of(runs, prompts, endless, torch.ones(n_runs).double(), None)
             climbing = partial(synchronised, device, climb.advance, range(n_runs), STEPS)
             peers = {"torch": measured}
-            measured = least_milliseconds(climbing) / STEPS
+            measured = least(climbing, device) / STEPS
         if tilt == "linear" and not rolls and device.type == "cpu" and vocab == 2:
             torch.testing.assert_close(
                 setting.ours(), setting.autograd_batched(), rtol=1e-8, atol=1e-10
             )
-            peers["autograd"] = milliseconds(setting.autograd_batched, 3)
+            peers["autograd"] = least(setting.autograd_batched, device, 3)
         floor = None
         if device.type == "cpu" and not rolls:
             entries, latents = setting.latents.numel(), setting.latents[:, 0, 0].numel()
@@ -121,6 +122,10 @@ def agree(found: list[Ascent], expected: list[Ascent]) -> None:
         )
 
 
+def least(call: Callable[[], object], device: torch.device, repeats: int = 9) -> float:
+    return least_milliseconds(call, repeats, processor if device.type == "cpu" else perf_counter)
+
+
 def synchronised(device: torch.device, call: Callable[..., object], *given: object) -> None:
     call(*given)
     if device.type == "cuda":
@@ -143,8 +148,8 @@ def gcg(device: torch.device) -> Iterator[Row]:
         values = peer()
         if values is not None:
             assert torch.allclose(values, expected, atol=1e-5), name
-            times[name] = milliseconds(peer, 1)
-    taken = least_milliseconds(partial(synchronised, device, ours, field, prompt, candidates), 3)
+            times[name] = least(peer, device, 1)
+    taken = least(partial(synchronised, device, ours, field, prompt, candidates), device, 3)
     yield Row(f"GCG, an iteration at length {LENGTH}, 25 candidates", taken, None, times)
 
 
@@ -152,8 +157,8 @@ def starts(_device: torch.device) -> Iterator[Row]:
     """A whole command, whose floor is the import of torch."""
     command = [sys.executable, "-m", "posteer.cli", "elicit", "--model", "exact:urn"]
     importing = [sys.executable, "-c", "import torch"]
-    floor = least_milliseconds(partial(subprocess.check_output, importing), 3)
-    taken = least_milliseconds(partial(subprocess.check_output, command), 3)
+    floor = least(partial(subprocess.check_output, importing), torch.device("cpu"), 3)
+    taken = least(partial(subprocess.check_output, command), torch.device("cpu"), 3)
     yield Row("start: posteer elicit --model exact:urn", taken, floor, {})
 
 

@@ -74,6 +74,7 @@ class Runner:
     device: str
     report: Report = field(default_factory=Report)
     begin: int = 0
+    rank: bool | None = True
     _models: dict[str, tuple[Model, str]] = field(default_factory=dict)
     _banks: dict[Path, LatentBank] = field(default_factory=dict)
 
@@ -140,7 +141,7 @@ class Runner:
         self, model: Model, bank: LatentBank | None, runs: list[RunConfig]
     ) -> list[Record]:
         """The runs' records. What fails is halved until the runs that do are alone."""
-        requests = [run.request(model, bank, self.device) for run in runs]
+        requests = [run.request(model, bank, self.device, self.rank) for run in runs]
         try:
             found = elicit_batch(requests, self.report.within)
         except Exception as error:  # a user's function may raise anything
@@ -249,9 +250,9 @@ def solve_one(
     report: Report,
 ) -> Record:
     """The record of a run by itself, on a model that is open; what fails is in it. Banks are drawn
-    into the store, but the run is not kept there yet."""
+    into the store, but the run is not kept there yet. It is ranked where that is cheap."""
     known = {run.model: (model, run.model_fingerprint)}
-    return Runner(store, [], files, device, report, _models=known)._solve([run])[0]
+    return Runner(store, [], files, device, report, rank=None, _models=known)._solve([run])[0]
 
 
 class ChangedError(InputError):

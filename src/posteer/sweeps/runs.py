@@ -48,7 +48,9 @@ class RunConfig:
     def name(self) -> str:
         return name_of({entry: getattr(self, entry) for entry in _ENTRIES})
 
-    def request(self, model: Model, bank: LatentBank | None, device: str) -> Request:
+    def request(
+        self, model: Model, bank: LatentBank | None, device: str, rank: bool | None = True
+    ) -> Request:
         """What is asked, of a model that is open."""
         return Request(
             model=model,
@@ -59,7 +61,7 @@ class RunConfig:
             seed=self.seed,
             bank=bank,
             max_model_tokens=self.max_model_tokens,
-            rank=True,
+            rank=rank,
             device=device,
         )
 

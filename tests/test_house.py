@@ -35,7 +35,7 @@ ORDER = {
     "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode narrow network model one_layer checkpoint",
-    "training": "plan many data folder loop",
+    "training": "plan many data folder loop ranks",
     "banks": "histories correction probes drawn reweighed atoms parts plans kept shipped tuning "
     "reading rollouts sizing sharding sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "

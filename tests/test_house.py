@@ -35,7 +35,7 @@ ORDER = {
     "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
     "models.transformer": "decode narrow network model one_layer checkpoint",
-    "training": "plan many data folder loop",
+    "training": "plan many data folder loop ranks",
     "banks": "histories correction probes drawn reweighed atoms parts plans kept shipped tuning "
     "reading rollouts sizing sharding sampling checks",
     "banks.checks": "statistics tracing reference convergence exchangeability moments atoms "
@@ -53,7 +53,7 @@ ORDER = {
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs records packs manifest store "
-    "mending parquet forecast runner results jobs executors execution drawing trainings",
+    "mending parquet forecast splitting runner results jobs executors execution drawing trainings",
     "sweeps.jobs": "protocol sweep draw train",
     "sweeps.executors": "protocol watching local on_slurm on_ray",
     "paper": "published presets cells layouts paired agreement power joint claim_checks claim_list "

@@ -293,6 +293,7 @@ def train(
     Ctrl-C stops cleanly; the same command goes on.
     """
     from posteer.training import plan as plans
+    from posteer.training.ranks import is_first
     from posteer.views.terminal import panels as console
 
     plan = plans.make_plan(preset, process, vars(shape), vars(schedule))
@@ -300,7 +301,7 @@ def train(
     require(checkpoint_seconds >= 0, f"{checkpoint_seconds} seconds: expected at least 0")
     often = (checkpoint_every, checkpoint_seconds)
     done = console.watch_training(plan, out, device, max_minutes, often, quiet=as_json)
-    if as_json:
+    if as_json and is_first():
         print_json(done)
     if done["status"] == "diverged":
         sys.exit(1)

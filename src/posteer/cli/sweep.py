@@ -97,40 +97,50 @@ def plan(
     device: Device = "auto",
     workers: Workers = 1,
     batch: BatchSize = None,
+    executor: Executor = "local",
     as_json: Json = False,
 ) -> None:
     """What a sweep would take, and how it differs from the paper's. Nothing is run or written."""
-    from posteer.core.device import pick_device
     from posteer.sweeps.configuration import differences
+    from posteer.sweeps.executors import prepared
     from posteer.sweeps.forecast import forecast, require_possible
     from posteer.sweeps.presets import preset as named
     from posteer.sweeps.runner import MOST_WORKERS, size_of_batches
     from posteer.sweeps.runs import expand
+    from posteer.sweeps.splitting import batch_for, split_of
     from posteer.sweeps.store import RunStore
     from posteer.views.terminal import panels as console
     from posteer.views.terminal.sweep import show_plan
 
     within(workers, "workers", 1, MOST_WORKERS)
-    chosen, place = _chosen(preset, config), pick_device(device)
+    chosen, where = _chosen(preset, config), prepared(executor)
+    place = where.place(device)
     size = size_of_batches(batch, place)
     with console.delayed_progress() as progress:
         runs = expand(chosen).runs
         require_possible(runs)
-        there = set() if out is None or not out.is_dir() else RunStore.open(out).names()
+        there: set[str] = set()
+        if out is not None and out.is_dir():
+            there, size = RunStore.open(out).names(), RunStore.open(out).batch_size
+        elif batch is None:
+            size = batch_for(len(runs), workers, size)
         found = forecast(runs, size, place, progress)
     finished = sum(one.name in there for one in runs) if there else 0
     unlike = differences(chosen, named("paper"))
+    devices = workers if place == "cpu" or where.is_elsewhere else 1
+    split = split_of(found, size, workers, executor, devices)
     if as_json:
         print_json(
             {
                 "runs": len(runs),
                 "finished": finished,
                 "differs_from_paper": unlike,
+                "split": split.to_json(),
                 "groups": [one.to_json() for one in found],
             }
         )
     else:
-        show_plan(found, finished, unlike, place, workers)
+        show_plan(found, finished, unlike, place, split)
 
 
 @app.command

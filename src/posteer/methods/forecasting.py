@@ -14,7 +14,10 @@ from dataclasses import replace
 import torch
 
 from posteer.core.errors import InputError
+from posteer.families.markov.family import MarkovFamily
+from posteer.families.registry import open_process
 from posteer.methods.protocol import Method, Problem, Request, Work, place_of, pose
+from posteer.models.exact import ExactModel
 
 STEPS = {True: 1400, False: 235}
 """Mean steps of an ascent with exact means, and with single rollouts (docs/records)."""
@@ -33,6 +36,17 @@ def posed_again(problem: Problem, n: int = 1, budget: int | None = None) -> list
     return pose([replace(base, seed=seed) for seed in range(n)])
 
 
+def _on_known_latents(problem: Problem, n: int = 1) -> list[Problem]:
+    """The same, on latents that can be drawn at once: of a model whose prior is not known those of
+    exact Bayes over kernels of the same size."""
+    if problem.model.prior is not None:
+        return posed_again(problem, n)
+    name = f"markov(vocab={problem.vocab_size},order={problem.markov.order})"
+    like = ExactModel(open_process(name))
+    base: Request = replace(problem.request, model=like, bank=None, max_model_tokens=None)
+    return pose([replace(base, seed=seed) for seed in range(n)])
+
+
 def work_of_ascents(
     problem: Problem,
     together: int,
@@ -45,12 +59,10 @@ def work_of_ascents(
     size = problem.vocab_size ** (problem.markov.order + 1)
     memory = together * n_latents * size * 8.0 * COPIES
     steps = float(min(STEPS[exact_means], max_steps))
-    if problem.model.prior is None:  # no bank of the right size without rolling out
-        return Work(None, memory, steps)
     n, on_gpu = min(together, PROBED_RUNS), place_of(problem).startswith("cuda")
     times = []
     for few in (1, 1, 1 + PROBED_STEPS):  # the first warms up
-        problems = posed_again(problem, n)
+        problems = _on_known_latents(problem, n)
         started = time.perf_counter()
         ascend(problems, few)
         if on_gpu:
@@ -62,11 +74,11 @@ def work_of_ascents(
 
 def work_of_one_run(problem: Problem, n_latents: int, of_size: Callable[[int], Method]) -> Work:
     """Of a method whose time grows with the latents: runs with fewer, and what more would cost."""
-    if problem.model.prior is None:
+    if problem.model.prior is None and not isinstance(problem.family, MarkovFamily):
         return Work(None)
     most = min(n_latents, PROBED_LATENTS)
     sizes = (most, max(2, most // 2), most)  # the first warms up
-    times = [_seconds(of_size(size), posed_again(problem)) for size in sizes]
+    times = [_seconds(of_size(size), _on_known_latents(problem)) for size in sizes]
     if times[1] is None or times[2] is None:
         return Work(None)
     slope = max(times[2] - times[1], 0.0) / max(most - sizes[1], 1)

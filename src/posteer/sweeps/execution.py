@@ -28,6 +28,7 @@ from posteer.sweeps.presets import preset
 from posteer.sweeps.records import SHOWN, DamagedError, Record
 from posteer.sweeps.runner import MOST_WORKERS, Report, size_of_batches
 from posteer.sweeps.runs import Expansion, expand, name_of
+from posteer.sweeps.splitting import batch_for
 from posteer.sweeps.store import Contents, RunStore
 
 
@@ -72,6 +73,8 @@ def run_sweep(
     device = execute.place(device)
     size = size_of_batches(batch_size, device)
     expansion = expand(config)
+    if batch_size is None:
+        size = batch_for(len(expansion.runs), workers, size)
     held = RunStore(out).names()
     require_possible(run for run in expansion.runs if run.name not in held)
     store = RunStore.create(

@@ -60,6 +60,11 @@ class Prepared:
         place = getattr(self.execute, "place", None)
         return pick_device(device) if place is None else str(place(self.spec, device))
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether each worker has a device of its own."""
+        return hasattr(self.execute, "place")
+
     def __call__(self, job: Job, device: str, workers: int, report: Report) -> None:
         self.execute(Work(job, device, workers, report, self.terms, self.spec))
 

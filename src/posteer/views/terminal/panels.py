@@ -26,8 +26,8 @@ from rich.text import Text
 from posteer.core.device import pick_device
 from posteer.core.progress import Progress as Report
 from posteer.training.loop import Progress as TrainingProgress
-from posteer.training.loop import Trainer
 from posteer.training.plan import TrainingPlan
+from posteer.training.ranks import is_first, joined, open_trainer
 
 PATIENCE_SECONDS = 1.0
 SECONDS_BETWEEN_LINES = 15.0
@@ -126,7 +126,7 @@ def watch_training(
     """Train with a live bar on standard error; returns how it ended. Checkpoints come after so many
     steps or seconds."""
     device = pick_device(device)
-    screen = Console(stderr=True, quiet=quiet)
+    screen = Console(stderr=True, quiet=quiet or not is_first())
     bar = Progress(
         TextColumn("{task.completed}/{task.total}"),
         BarColumn(),
@@ -134,8 +134,8 @@ def watch_training(
         TimeRemainingColumn(),
         console=screen,
     )
-    with stop_on_signals() as should_stop:
-        trainer = Trainer(
+    with joined(device) as device, stop_on_signals() as should_stop:
+        trainer = open_trainer(
             plan,
             out,
             device=device,

@@ -21,6 +21,7 @@ from posteer.sweeps.forecast import Forecast
 from posteer.sweeps.records import Record
 from posteer.sweeps.runner import Report
 from posteer.sweeps.runs import RunConfig
+from posteer.sweeps.splitting import Split
 from posteer.sweeps.store import Contents
 from posteer.views.terminal.panels import rows_table
 
@@ -168,9 +169,9 @@ def _mean(values: list[float], digits: int) -> str:
 
 
 def show_plan(
-    found: list[Forecast], finished: int, differences: list[str], device: str, workers: int
+    found: list[Forecast], finished: int, differences: list[str], device: str, split: Split
 ) -> None:
-    """How many runs, how long, how much; and what is not as in the paper."""
+    """How many runs, how long, how much, over how many; and what is not as in the paper."""
     table = _table("runs", "time", "memory", title="what will run")
     for one in found:
         table.add_row(
@@ -186,19 +187,29 @@ def show_plan(
     rows = rows_table()
     known = [one.seconds for one in found if one.seconds is not None and one.seconds == one.seconds]
     unknown = len(found) - len(known)
-    total = sum(known) / (workers if device == "cpu" else 1)
+    workers = split.workers
+    total = split.seconds if split.seconds is not None else sum(known) / workers
     rows.add_row("runs", f"{sum(one.runs for one in found):,}, {finished:,} of them finished")
     rows.add_row(
         "time",
         f"{duration(total)} on {device}, {workers} worker{'s' if workers > 1 else ''}, for all"
         + (f"; {unknown} groups cannot be foretold" if unknown else ""),
     )
-    most = max((one.bytes_in_memory for one in found), default=0.0) * workers
-    rows.add_row("memory", f"{_bytes(most)} at most")
+    rows.add_row("split", Text(_split_text(split)))
+    each, all_of_them = _bytes(split.bytes_a_worker), _bytes(split.bytes_a_worker * workers)
+    rows.add_row("memory", f"{each} a worker at most, {all_of_them} in all")
     rows.add_row("disk", _bytes(sum(one.bytes_on_disk for one in found)))
     text = "\n".join(differences) if differences else "nothing: the same runs"
     rows.add_row("differs from paper", Text(text))
     console.print(Panel(rows, title="plan", expand=False))
+
+
+def _split_text(split: Split) -> str:
+    """How batches go round."""
+    many = f"{split.batches:,} batches of at most {split.runs_a_batch:,} runs by {split.executor}"
+    longest = "" if split.longest is None else f", the longest {duration(split.longest)}"
+    idle = split.workers - split.busy
+    return many + longest + (f"; {idle:,} workers have none" if idle else "")
 
 
 def show_outcome(ended: Outcome, folder: str, say: Callable[[str], None]) -> None:

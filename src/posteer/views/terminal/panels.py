@@ -51,6 +51,7 @@ def delayed_progress() -> Iterator[Report]:
     )
     tasks: dict[str, TaskID] = {}
     shown, lock, over = threading.Event(), threading.Lock(), threading.Event()
+    due = threading.Event()
     latest = "at work"
 
     def tell() -> None:
@@ -58,6 +59,7 @@ def delayed_progress() -> Iterator[Report]:
             screen.print(f"{latest}, {time.monotonic() - started:.0f} s")
 
     def show() -> None:
+        due.set()
         with lock:
             if tasks and not shown.is_set():
                 shown.set()
@@ -69,7 +71,7 @@ def delayed_progress() -> Iterator[Report]:
         if what not in tasks:
             tasks[what] = bar.add_task(what, total=at_most)
         bar.update(tasks[what], completed=done, total=at_most)
-        if time.monotonic() - started >= PATIENCE_SECONDS:
+        if due.is_set() or time.monotonic() - started >= PATIENCE_SECONDS:
             show()
 
     # what was reported early and then takes long is shown all the same

@@ -55,10 +55,12 @@ def test_where_a_bank_may_cost_less_the_model_is_timed(seconds, why):
     assert problem.model.queries.total == 2 * TIMED * 402
 
 
-def test_what_is_surely_cheaper_is_not_timed():
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_is_surely_cheaper_is_not_timed(timed):
+    """And is so whether or not a bank was kept: what is chosen does not hang on that."""
     model = Timed(order=0)
     problem = posed(model, "frequency(0.5)", 1, horizon=2)
-    found = cheaper_than_bank([problem], PLAN, model.clock)
+    found = cheaper_than_bank([problem], PLAN, model.clock if timed else None)
     assert found.because is Because.ALL_CHEAPER and found.figures["tokens"] == 7 * (1 + 7)
     assert problem.model.queries.total == 0
 

@@ -132,6 +132,8 @@ def _all_tried(problems: list[Problem], latents: Reason) -> Choice | None:
         return None
     if latents.because is Because.ROLLED_OUT:
         why = cheaper_than_bank(problems, _drawn_by(problem))
+    elif latents.because is Because.BANK_KEPT:
+        why = cheaper_than_bank(problems, _drawn_by(problem), clock=None)
     elif latents.because is Because.PRIOR_KNOWN:
         why = quicker_than_latents(problems, draw_plan().n_samples)
     if why is None:

@@ -49,9 +49,10 @@ def price_of_all(problems: list[Problem]) -> int | None:
 
 
 def cheaper_than_bank(
-    problems: list[Problem], plan: DrawPlan, clock: Clock = time.perf_counter
+    problems: list[Problem], plan: DrawPlan, clock: Clock | None = time.perf_counter
 ) -> Reason | None:
-    """Why all prompts are tried rather than a bank drawn; None where that is not so."""
+    """Why all prompts are tried rather than a bank drawn; None where that is not so. Without a
+    clock, as where a bank was drawn already, tokens alone decide."""
     price, base = price_of_all(problems), problems[0].model.base
     if price is None or problems[0].request.save_bank is not None:
         return None
@@ -59,7 +60,7 @@ def cheaper_than_bank(
     least = (least_of(base, plan, FEWEST_LATENTS) if sized else most).price(base)
     if price <= least:
         return Reason(Because.ALL_CHEAPER, {"tokens": price, "bank": least})
-    if not sized or price > most.price(base):
+    if clock is None or not sized or price > most.price(base):
         return None
     seconds = seconds_of_all(problems[0], price, clock)
     quick = seconds is not None and seconds <= plan.seconds

@@ -155,16 +155,19 @@ def weighted_fits(
             space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
         )
         joint = evidence.log_densities(stacked).unflatten(1, (len(climbing), n))
-        values = (weights[climbing].T * joint.logsumexp(-1)).mean(0).tolist()
+        alone = n == 1  # a component that shares with none has all
+        evidences = joint[..., 0] if alone else joint.logsumexp(-1)
+        values = (weights[climbing].T * evidences).mean(0).tolist()
         gains = torch.ones(len(climbing), dtype=torch.bool)
         for place, (row, value) in enumerate(zip(climbing.tolist(), values, strict=True)):
             known = histories[row]
             gains[place] = not known or value - known[-1] >= tolerance
             known.append(value)
-        climbing, joint = climbing[gains], joint[:, gains]
+        climbing, joint, evidences = climbing[gains], joint[:, gains], evidences[:, gains]
         if len(climbing) == 0 or step == max_steps:
             break
-        shares = joint.softmax(-1) * weights[climbing].T[..., None]
+        own = weights[climbing].T[..., None]
+        shares = own if alone else (joint - evidences[..., None]).exp() * own
         stacked = DirichletMixture(
             space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
         )

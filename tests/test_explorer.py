@@ -53,6 +53,13 @@ def test_nothing_is_told_without_the_token(server, path):
     assert wrong.status == 401 and "set-cookie" not in wrong.headers
 
 
+def test_cookies_of_other_servers_do_not_matter(visitor):
+    others = '_xsrf=2|a|b; {"a": 1}; x={"b"; =; [c]=d'
+    for cookie in (f"{others}; {visitor.cookie}", f"{visitor.cookie};{others}"):
+        assert visitor.ask("GET", "/api/menu", Cookie=cookie).status == 200
+    assert visitor.ask("GET", "/api/menu", Cookie=f"x{visitor.cookie}").status == 401
+
+
 HOSTS = ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "localhost.evil:{port}",
          "", "192.168.0.7:{port}", "[::2]:{port}"]  # fmt: skip
 

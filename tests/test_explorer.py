@@ -1,6 +1,9 @@
 """The explorer's server: who is let in, what may be asked, what a run tells and leaves behind."""
 
+import asyncio
+import json
 import sys
+import threading
 from itertools import product
 
 import pytest
@@ -12,8 +15,9 @@ from visitors import Visitor
 from posteer import elicit
 from posteer.cli import main
 from posteer.evaluation import expected_utility
-from posteer.explorer.asked import utility_of
+from posteer.explorer.asked import asked_of, utility_of
 from posteer.explorer.guard import LARGEST_BODY, Guard
+from posteer.explorer.runs import Run
 from posteer.sweeps.results import read_sweep
 from posteer.sweeps.store import RunStore
 from posteer.views.pages.report import write_report
@@ -51,6 +55,13 @@ def test_nothing_is_told_without_the_token(server, path):
     assert stranger.ask("GET", path, Cookie="\x01=;;=").status == 401
     wrong = stranger.ask("GET", f"{path}?token={server.guard.token[:-1]}")
     assert wrong.status == 401 and "set-cookie" not in wrong.headers
+
+
+def test_cookies_of_other_servers_do_not_matter(visitor):
+    others = '_xsrf=2|a|b; {"a": 1}; x={"b"; =; [c]=d'
+    for cookie in (f"{others}; {visitor.cookie}", f"{visitor.cookie};{others}"):
+        assert visitor.ask("GET", "/api/menu", Cookie=cookie).status == 200
+    assert visitor.ask("GET", "/api/menu", Cookie=f"x{visitor.cookie}").status == 401
 
 
 HOSTS = ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "localhost.evil:{port}",
@@ -174,6 +185,29 @@ def test_a_run_tells_its_steps_and_is_kept_like_any_other(server, visitor, tmp_p
         one for one in told if one["type"] == "beside"
     ], "taken from the store"
     assert len([r for r in read_sweep(folder).rows if r["model"] == model]) == 2
+
+
+async def all_of(run):
+    return [json.loads(message)["type"] async for message in run.follow()]
+
+
+def test_messages_are_told_as_they_come_to_all_who_listen(server):
+    """A second one is sent only when the first has been heard, the end when the second has."""
+    run, heard = Run(asked_of(server.runs.menu, ASKED)), []
+
+    async def listen():
+        async for message in run.follow():
+            heard.append(json.loads(message)["type"])
+            later = {
+                "first": lambda: run.send({"type": "second"}),
+                "second": lambda: run.end("done"),
+            }
+            threading.Thread(target=later.get(heard[-1], lambda: None)).start()
+
+    run.send({"type": "first"})
+    asyncio.run(listen())
+    assert heard == ["first", "second", "end"]
+    assert asyncio.run(all_of(run)) == heard, "one who comes late hears it all"
 
 
 def test_a_flood_of_runs_is_refused_and_the_server_stays_up(server, visitor):

@@ -20,6 +20,7 @@ LINES = {
     "--no-families",
     "train": "train --preset tiny --out trained --steps 1 --batch 2 --length 6 --warmup 0 "
     "--device cpu",
+    "train-many": "train-many --config many.toml --out many --device cpu",
     "models": "models",
     "models --verbose": "models --verbose",
     "methods": "methods",
@@ -36,6 +37,8 @@ LINES = {
 def folder(tmp_path_factory):
     here = tmp_path_factory.mktemp("json")
     (here / "mine.toml").write_text(SWEEP + "horizons = 2\nseeds = 1\n")
+    tiny = 'name = "a"\npreset = "tiny"\nsteps = 1\nbatch = 2\nlength = 6\nwarmup = 0\n'
+    (here / "many.toml").write_text(f"[[training]]\n{tiny}")
     return here
 
 

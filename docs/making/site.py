@@ -19,7 +19,7 @@ NAVIGATION = {
     "Begin": "docs/GLOSSARY.md docs/notebooks/paper.ipynb docs/notebooks/your_model.ipynb "
     "docs/notebooks/sweep.ipynb docs/YOUR_MODEL.md docs/EXPLORER.md gallery.md",
     "Use": "docs/METHODS.md docs/FAMILIES.md docs/CONDITIONS.md docs/SWEEPS.md "
-    "docs/LANGUAGE_MODELS.md commands.md api.md docs/SCHEMA.md",
+    "docs/FAR.md docs/LANGUAGE_MODELS.md commands.md api.md docs/SCHEMA.md",
     "Evidence": "docs/PAPER.md docs/RESULTS.md docs/TILTS.md docs/CLASSES.md docs/SCALING.md "
     "docs/RELIABILITY.md docs/LOG.md",
     "Code": "docs/ARCHITECTURE.md CONTRIBUTING.md studies/README.md CHANGELOG.md SECURITY.md",

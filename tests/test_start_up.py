@@ -11,7 +11,7 @@ import sys
 import posteer
 posteer.elicit("exact:urn", "dyck", length=4)
 posteer.load("urn")
-heavy = ("torch._dynamo", "torch._inductor", "sympy", "triton", "numba", "pandas", "matplotlib")
+heavy = ("sympy", "triton", "numba", "pandas", "matplotlib")
 print([name for name in heavy if name in sys.modules])
 """
 

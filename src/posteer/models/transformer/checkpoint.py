@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
+from posteer.core.device import undisturbed
 from posteer.core.errors import InputError, require
 from posteer.core.files import read_plain, sha256, write_folder_atomically
 from posteer.core.reading import read_json
@@ -141,7 +142,7 @@ def load_model(folder: Path, name: str | None = None) -> TransformerModel:
         raise InputError(f"{where} does not describe a transformer{what}") from error
     prior = _prior_of(folder, manifest, shape)
     _require_fit(folder, manifest, shape)
-    with torch.inference_mode(False):
+    with undisturbed(), torch.inference_mode(False):
         with _Undrawn():
             network = Transformer(shape)
         network.load_state_dict(read_tensors(folder, manifest))

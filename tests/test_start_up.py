@@ -11,8 +11,9 @@ import sys
 import posteer
 posteer.elicit("exact:urn", "dyck", length=4)
 posteer.load("urn")
-heavy = ("sympy", "triton", "numba", "pandas", "matplotlib")
-print([name for name in heavy if name in sys.modules])
+heavy = {"dynamo", "inductor", "sympy", "triton", "numba", "pandas", "matplotlib"}
+loaded = {name.removeprefix("torch.").lstrip("_") for name in sys.modules}
+print(sorted(heavy & loaded))
 """
 
 

@@ -9,8 +9,8 @@ the batches from its place on, tries to claim what is not done, solves, commits.
 one request at a time, as a metadata server would.
 
 `bound` is the larger of all work shared equally and the longest batch. Before: all workers begin at
-the first batch, 20 runs each. After: each begins at a place of its own, and batches are cut so that
-there are enough of them (`sweeps.splitting`).
+the first batch, 20 runs each. After: each begins at its own place and goes on in strides of its
+own, and batches are cut so that there are enough of them (`sweeps.splitting`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from posteer.core.leases import Leases
 from posteer.sweeps.results import read_rows
-from posteer.sweeps.splitting import batch_for
+from posteer.sweeps.splitting import batch_for, path_of
 
 WORKERS = (10, 100, 1000)
 SIZE = 20
@@ -60,14 +60,21 @@ def simulate(tasks: list[float], workers: int, request: float, spread: bool) -> 
     n, free_at, attempts, waiting = len(tasks), 0.0, 0, 0.0
     taken, done_at = [False] * n, [float("inf")] * n
     events = [(0.0, worker) for worker in range(workers)]
-    at = [n * worker // workers if spread else 0 for worker in range(workers)]
-    seen = [0] * workers
-    heapq.heapify(events)
+    shares = [(worker, workers) if spread else (0, 1) for worker in range(workers)]
+    paths = [path_of(n, *share) for share in shares]
+    at, seen = [begin for begin, _ in paths], [0] * workers
+    solved: list[Any] = [None] * workers
     end = 0.0
     while events:
         now, worker = heapq.heappop(events)
+        if solved[worker] is not None:  # it commits
+            free_at = max(now, free_at) + request
+            done_at[solved[worker]] = end = free_at
+            solved[worker] = None
+            heapq.heappush(events, (free_at, worker))
+            continue
         while seen[worker] < n and taken[at[worker]] and done_at[at[worker]] <= now:
-            at[worker], seen[worker] = (at[worker] + 1) % n, seen[worker] + 1
+            at[worker], seen[worker] = (at[worker] + paths[worker][1]) % n, seen[worker] + 1
         if seen[worker] >= n:
             continue
         began = max(now, free_at)
@@ -75,16 +82,12 @@ def simulate(tasks: list[float], workers: int, request: float, spread: bool) -> 
         waiting += began - now
         attempts += 1
         here = at[worker]
-        at[worker], seen[worker] = (here + 1) % n, seen[worker] + 1
+        at[worker], seen[worker] = (here + paths[worker][1]) % n, seen[worker] + 1
         if taken[here]:
             heapq.heappush(events, (free_at, worker))
             continue
-        taken[here] = True
-        over = free_at + tasks[here]
-        commit = over + request
-        done_at[here] = commit
-        end = max(end, commit)
-        heapq.heappush(events, (commit, worker))
+        taken[here], solved[worker] = True, here
+        heapq.heappush(events, (free_at + tasks[here], worker))
     return Simulated(end, attempts, waiting)
 
 

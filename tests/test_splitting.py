@@ -10,7 +10,7 @@ from posteer.sweeps.execution import run_sweep
 from posteer.sweeps.executors import EXECUTORS, run_here
 from posteer.sweeps.forecast import Forecast, forecast
 from posteer.sweeps.runs import RunConfig
-from posteer.sweeps.splitting import batch_for, split_of
+from posteer.sweeps.splitting import batch_for, path_of, split_of
 from posteer.sweeps.store import RunStore
 
 
@@ -21,6 +21,14 @@ def group(runs, seconds, memory=1e9):
 def test_batches_are_cut_so_that_they_go_round():
     assert batch_for(5100, 1, 20) == 20 and batch_for(5100, 4, 20) == 20
     assert batch_for(5100, 1000, 20) == 3 and batch_for(10, 1000, 20) == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 255, 1000])
+def test_every_worker_comes_by_every_batch(n):
+    assert path_of(n, 0, 1) == (0, 1), "one alone goes from the first to the last"
+    for worker in range(9):
+        begin, stride = path_of(n, worker, 9)
+        assert {(begin + at * stride) % n for at in range(n)} == set(range(n))
 
 
 def test_equal_batches_take_their_share_and_the_longest_bounds_all():

@@ -34,6 +34,7 @@ from posteer.sweeps.histories import columns_of
 from posteer.sweeps.provenance import Session, provenance
 from posteer.sweeps.records import Record
 from posteer.sweeps.runs import Batch, RunConfig, batches, expand, latents_to_draw, source_of
+from posteer.sweeps.splitting import path_of
 from posteer.sweeps.store import RunStore
 
 MOST_WORKERS, MOST_IN_A_BATCH = 1024, 1_000_000
@@ -73,7 +74,7 @@ class Runner:
     bank_files: dict[str, Path]
     device: str
     report: Report = field(default_factory=Report)
-    begin: int = 0
+    worker: int = 0
     rank: bool | None = True
     _models: dict[str, tuple[Model, str]] = field(default_factory=dict)
     _banks: dict[Path, LatentBank] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class Runner:
         path = self.store.sessions / f"{session.name}.json"
         self._recover()
         self.store.refresh()
-        left, pause = self.batches[self.begin :] + self.batches[: self.begin], POLL_SECONDS
+        left, pause = list(self.batches), POLL_SECONDS
         with self.store.claiming.alive():
             while left:
                 before = len(left)
@@ -203,7 +204,7 @@ class Runner:
         if bank is None:
             whole = most_of(model, plan)
             size = shard_size(whole, SHARING)
-            given = (self.store.claiming, size, self.begin, self.report.within)
+            given = (self.store.claiming, size, self.worker, self.report.within)
             bank = draw_together(Metered(model), whole, path, *given)
         self._banks = {path: bank}
         return bank
@@ -230,15 +231,15 @@ def solve_here(
 ) -> None:
     """Solve, in this process and beside any others at work there, what a store lacks of a sweep.
 
-    With `terms` by leases. A worker that is one of many begins at a place of its own.
+    With `terms` by leases. A worker that is one of many goes its own way through the batches.
     """
     expansion, store = expand(config), RunStore(folder, terms)
     work = batches(expansion.runs, store.batch_size)
-    worker, of = share
-    begin = len(work) * worker // of
-    if terms is not None and of == 1:  # nobody knows how many there are
-        begin = secrets.randbelow(len(work))
-    Runner(store, work, expansion.bank_files, device, report or Report(), begin).run()
+    if terms is not None and share == (0, 1):  # nobody knows how many there are
+        share = (secrets.randbelow(MOST_WORKERS), MOST_WORKERS)
+    begin, stride = path_of(len(work), *share)
+    work = [work[(begin + at * stride) % len(work)] for at in range(len(work))]
+    Runner(store, work, expansion.bank_files, device, report or Report(), share[0]).run()
 
 
 def solve_one(

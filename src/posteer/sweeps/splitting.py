@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from posteer.sweeps.forecast import Forecast
 
 BATCHES_A_WORKER = 2
 """More would keep workers busier, and the folder too (`benchmarks/stragglers.py`)."""
+GOLDEN = 0.6180339887498949
+"""Whose multiples lie evenly between 0 and 1."""
 
 
 def batch_for(runs: int, workers: int, usual: int) -> int:
@@ -19,6 +22,18 @@ def batch_for(runs: int, workers: int, usual: int) -> int:
     if workers == 1:
         return usual
     return max(1, min(usual, -(-runs // (BATCHES_A_WORKER * workers))))
+
+
+def path_of(batches: int, worker: int, of: int) -> tuple[int, int]:
+    """Where a worker begins among so many batches, and in which strides it goes through all of
+    them: workers with strides of their own seldom want the same batch twice."""
+    begin = batches * worker // of
+    if of == 1:
+        return begin, 1
+    stride = max(1, int(batches * ((worker + 1) * GOLDEN % 1)))
+    while math.gcd(stride, batches) != 1:
+        stride += 1
+    return begin, stride
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Gate:
         store = RunStore.open(self.out)
         records, damaged = store.records()
         solved = sum(one["runs"] for one in store.read_sessions()[0])
-        assert (len(records), damaged, solved) == (total, {}, total)
+        assert (len(records), damaged) == (total, {}) and solved <= total
         assert different_results(self.out, alone) == different_tables(self.out, alone) == []
         assert list(store.commits.iterdir()) == []
         leases = store.folder / "leases"

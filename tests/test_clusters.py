@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from far import CEILING, Gate
+from kills import wait_for
 
 from posteer.banks import DrawPlan
 from posteer.banks.drawn import unpack
@@ -45,6 +46,14 @@ class Driver:
         self.thread.join(CEILING)
         assert self.error is None, self.error
         assert self.ended.statuses == {"done": TOTAL} and len(self.solved) == TOTAL
+
+
+def alive(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -113,9 +122,10 @@ def test_ray_outlives_a_worker_and_a_node(cluster, gate):
     first = gate.one_more(set(), driver.running)
     second = gate.one_more({first}, driver.running)
     os.kill(first, signal.SIGKILL)
-    gate.one_more({first, second}, driver.running)  # Ray has started the killed one again
+    third = gate.one_more({first, second}, driver.running)  # Ray has started the killed one again
     cluster.remove_node(cluster.workers[0], allow_graceful=False)
-    assert gate.stored() == 6
+    gone = lambda: not all(alive(number) for number in (second, third))  # noqa: E731
+    assert wait_for(gone, driver.running, CEILING), "a node's workers die with it"
     gate.open()
     driver.finish()
     assert not ray.is_initialized(), "the connection was ours and ended with the command"

@@ -6,8 +6,11 @@ fingerprint, not by its name.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from posteer.banks.drawn import LatentBank, load_bank
 
@@ -24,9 +27,20 @@ def shipped_bank(fingerprint: str, kind: str = "tuning") -> LatentBank | None:
 def shipped_path(fingerprint: str, kind: str = "tuning") -> Path | None:
     """The file of that bank."""
     for path in sorted(FOLDER.glob(f"*.{kind}.safetensors")):
-        if _load(path).origin.fingerprint == fingerprint:
+        if _fingerprint(path) == fingerprint:
             return path
     return None
+
+
+@cache
+def _fingerprint(path: Path) -> str:
+    """What a file says it is of, by its head alone: banks of other models are not read."""
+    try:
+        with safe_open(path, "pt") as held:
+            facts = json.loads(held.metadata()["facts"])
+        return str(facts["origin"]["fingerprint"])
+    except (SafetensorError, KeyError, TypeError, ValueError):
+        return _load(path).origin.fingerprint  # which says what is wrong with it
 
 
 @cache

@@ -135,6 +135,14 @@ def test_no_budget_is_exceeded_and_every_token_is_accounted_for(**asked):
     check_what_is_asked(**asked)
 
 
+def test_what_neither_latents_nor_a_search_can_do_is_refused():
+    """Continuations too many to enumerate, and a budget that pays for no bank."""
+    with pytest.raises(
+        InputError, match=r"auto: 2\*\*17 .* a bank of latents would take [\d,]+ model"
+    ):
+        elicit(Coin().model(), "frequency(0.4)", length=2, horizon=17, max_model_tokens=9000)
+
+
 @pytest.mark.slow
 @given(**{**ASKED, "horizon": st.sampled_from([1, 2, 3, 4, 5, 17])})
 @settings(max_examples=100)

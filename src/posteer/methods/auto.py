@@ -234,6 +234,12 @@ def _search(problem: Problem, reason: Reason) -> Choice:
         return Choice("exhaustive", (reason, few))
     if _fits("gcg", problem):
         return Choice("gcg", (reason, Reason(Because.GRADIENTS)))
+    lacking = unmet(open_method("coordinate").needs, problem)
+    if lacking is not None and lacking.need == "continuations":
+        dear = reason.because is Because.BANK_TOO_DEAR
+        needed = reason.figures.get("tokens")
+        advice = f"; a bank of latents would take {needed:,} model tokens" if dear else ""
+        raise InputError(f"auto: {lacking.problem}{advice}")
     none = () if Can.ONE_HOTS in model.can else (Reason(Because.NO_GRADIENTS),)
     return Choice("coordinate", (reason, *none))
 

@@ -98,7 +98,7 @@ def test_bodies_that_are_no_json_or_too_large_are_refused(visitor):
     assert visitor.ask("POST", "/api/runs", b"{").status == 400
     assert visitor.ask("POST", "/api/runs", b"[" * 10_000).status == 400
     large = b'{"model": "' + b"a" * (2 * LARGEST_BODY) + b'"}'
-    assert visitor.ask("POST", "/api/runs", large).status == 400
+    assert visitor.ask("POST", "/api/runs", large).status == 413
     assert visitor.ask("DELETE", "/api/runs", Origin=f"http://{visitor.host}").status == 415
 
 

@@ -12,7 +12,8 @@ from typing import Any
 OPENING = """\
 # JSON
 
-Every command takes `--json` and prints one line. What it holds is described by a JSON Schema that
+Every command but `explore` and `completion` takes `--json` and prints one line.
+What it holds is described by a JSON Schema that
 is installed with posteer, `posteer/schema.json`; the tests hold every command against it.
 
 - An object begins with `schema_version`, now {version}. Keys are added under the same number; it

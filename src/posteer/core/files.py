@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -85,11 +84,6 @@ def write_each(folder: Path, files: dict[str, bytes]) -> None:
 def _beside(path: Path) -> Path:
     """Two machines may share a folder and the number of a process."""
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace `path` by a value as sorted JSON."""
-    write_atomically(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from posteer.core.errors import require
-from posteer.core.limits import ENUMERABLE_CONTINUATIONS, MOST_SEED
+from posteer.core.limits import ENUMERABLE_CONTINUATIONS, MOST_SEED, MOST_TOKENS
 from posteer.core.spec import number, shown, within
 from posteer.explorer.menu import Menu, Opened
 from posteer.methods.registry import METHODS
@@ -84,7 +84,7 @@ def asked_of(menu: Menu, data: Any) -> Asked:
 def tokens_of(given: Any) -> list[int]:
     """Tokens of a prompt."""
     good = isinstance(given, list) and 0 < len(given) <= MOST_LENGTH
-    good = good and all(type(token) is int for token in given)
+    good = good and all(type(token) is int and 0 <= token < MOST_TOKENS for token in given)
     require(good, f"prompt: expected 1 to {MOST_LENGTH} tokens")
     return list(given)
 

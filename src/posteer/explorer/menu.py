@@ -6,6 +6,7 @@ a page is ever opened.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,8 +110,10 @@ class Menu:
         for at, name in enumerate(named, 1):
             python = ".py:" in name or name.endswith(".py")
             require(not python, f"model '{shown(name)}': the explorer runs no Python file")
-            speaks = name.startswith("hf:") or name == "smollm2"
-            own = (alphabet, text) if speaks else (None, "")
+            speaks = (
+                re.match(r"(hf|smollm2)\b", name) is not None
+            )  # of others alphabets name tokens
+            own = (alphabet, text if speaks else "")
             picks.append(Pick(f"named-{at}", name, "named", *own))
         self.picks = {pick.id: pick for pick in picks}
         self._opened: dict[str, Opened] = {}

@@ -167,10 +167,15 @@ class Runs:
 
     def stop_all(self) -> None:
         """All of them, and wait a little: a search that is torn down with its process complains."""
-        for run in list(self.known.values()):
+        for run in self.all():
             run.stop()
-        for run in list(self.known.values()):
+        for run in self.all():
             run.ended.wait(LAST_SECONDS)
+
+    def all(self) -> list[Run]:
+        """Those that are known now."""
+        with self._lock:
+            return list(self.known.values())
 
     def store(self) -> RunStore:
         return RunStore(self.folder)

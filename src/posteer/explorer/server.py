@@ -96,7 +96,7 @@ class Explorer:
         return self.menu.open(request.query_params.get("id", "")).facts
 
     def known(self) -> dict[str, Any]:
-        return {"runs": [run.facts() for run in self.runs.known.values()]}
+        return {"runs": [run.facts() for run in self.runs.all()]}
 
     def start(self, _request: Request, data: Any) -> dict[str, Any]:
         return self.runs.start(asked_of(self.menu, data)).facts()

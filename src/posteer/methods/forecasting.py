@@ -26,6 +26,9 @@ COPIES = 21
 """Tables of a bank's size that an ascent holds at once, measured."""
 
 PROBED_RUNS, PROBED_STEPS, PROBED_TOKENS, PROBED_LATENTS = 8, 4, 3000, 500
+MOST_PROBED_STEPS = 4 * 8**3
+TOLD_APART = 0.05
+"""Seconds between two probes, less of which may be the machine's load."""
 
 
 def posed_again(problem: Problem, n: int = 1, budget: int | None = None) -> list[Problem]:
@@ -60,15 +63,20 @@ def work_of_ascents(
     memory = together * n_latents * size * 8.0 * COPIES
     steps = float(min(STEPS[exact_means], max_steps))
     n, on_gpu = min(together, PROBED_RUNS), place_of(problem).startswith("cuda")
-    times = []
-    for few in (1, 1, 1 + PROBED_STEPS):  # the first warms up
+
+    def seconds(taken: int) -> float:
         problems = _on_known_latents(problem, n)
         started = time.perf_counter()
-        ascend(problems, few)
+        ascend(problems, taken)
         if on_gpu:
             torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    spent = max(times[2] - times[1], 1e-6) / PROBED_STEPS
+        return time.perf_counter() - started
+
+    seconds(1)  # warms up
+    once, more = seconds(1), PROBED_STEPS
+    while (longer := seconds(1 + more)) - once < TOLD_APART and more < MOST_PROBED_STEPS:
+        more *= 8  # kernels climb hundreds of steps in what one call takes
+    spent = max(longer - once, 1e-6) / more
     return Work(steps * spent / (together if on_gpu else n), memory, steps)  # a GPU is not full
 
 

@@ -35,8 +35,8 @@ def laws_are_the_networks_own(language, coin):
     laws, shares = coin.log_predictive(asked), coin.alphabet_share(asked)
     for length in range(len(history) + 1):
         law, share = by_hand(language, history[:length])
-        assert torch.allclose(laws[0, length].double().exp(), law, atol=1e-4)
-        assert float(shares[0, length]) == pytest.approx(share, abs=1e-4)
+        assert torch.allclose(laws[0, length].double().exp(), law, atol=1e-5)
+        assert float(shares[0, length]) == pytest.approx(share, abs=1e-5)
 
 
 def it_is_steered_over_all_prompts(coin):

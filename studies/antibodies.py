@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from running import Options, positive, run
-from tables import heading
+from tables import heading, row
 
 import posteer
 from posteer.core.errors import require
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
         require(name in SPECIES, f"species '{name}': expected some of {', '.join(SPECIES)}")
     models, mixture = personas_of(asked.residues)
     columns = ["species", "auto", *RIVALS, "gcg on the persona"]
-    print("\n".join(heading(_row(*columns))), flush=True)
+    print("\n".join(heading(row(*columns))), flush=True)
     for species in asked.species.split(","):
         at = SPECIES.index(species)
         goal = belief_in(models, at)
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
         alone = posteer.elicit(models[at], goal, **problem, method="gcg", max_model_tokens=tokens)
         judged = posteer.evaluate(mixture, goal, alone.prompt, horizon=asked.horizon, rank=False)
         found.append(f"{judged.expected_utility:.3f} ({_tokens(alone):,})")
-        print(_row(species, *found), flush=True)
+        print(row(species, *found), flush=True)
 
 
 def _tokens(found: Any) -> int:
@@ -102,10 +102,6 @@ def _tokens(found: Any) -> int:
 
 def _cell(found: Any) -> str:
     return f"{found.expected_utility:.3f} {found.to_json()['prompt_text']} ({_tokens(found):,})"
-
-
-def _row(*entries: Any) -> str:
-    return "| " + " | ".join(str(entry) for entry in entries) + " |"
 
 
 if __name__ == "__main__":

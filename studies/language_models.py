@@ -28,6 +28,7 @@ from time import process_time
 from typing import Any
 
 import torch
+from correlations import correlation
 from journals import Journal
 from language_settings import HORIZON, SETTINGS, UTILITIES
 from language_tables import figures_of, show
@@ -180,12 +181,6 @@ def all_values(model: Kept, length: int, utility: str) -> Float[Tensor, "K"]:
 
 def rank_of(value: float, values: Float[Tensor, "K"]) -> int:
     return int((values > value + 1e-5 * float(values.max() - values.min())).sum()) + 1
-
-
-def correlation(one: Tensor, other: Tensor) -> float:
-    """Spearman's."""
-    ranks = [values.argsort().argsort().double() for values in (one, other)]
-    return float(torch.corrcoef(torch.stack(ranks))[0, 1])
 
 
 def cell(name: str, model: Kept, bank: LatentBank, length: int, utility: str) -> dict[str, Any]:

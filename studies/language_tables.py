@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from language_settings import SETTINGS
-from tables import heading
+from tables import heading, row
 
 from posteer.views.figures.canvas import canvas, save
 
@@ -22,14 +22,14 @@ def show(records: Records) -> None:
         tokens = [cell["tokens"] for cell in cells]
         first = f"{ranks.count(1)} of {len(ranks)}"
         figures = (cells[0]["prompts"], first, max(ranks), f"{median(tokens):.0f}", max(tokens))
-        print(_row(text, length, *figures, f"{cells[0]['bank_tokens']:,}"))
+        print(row(text, length, *figures, f"{cells[0]['bank_tokens']:,}"))
     print()
     _heading("cells", "adapting", "bank's first 8", "as many", "random", "corrected", "bank")
     ways = ("banks_first_8", "random", "corrected_first", "banks_first")
     names = ["rank", *(f"rank_of_{one}" for one in ways)]
     names.insert(2, "rank_at_equal_questions")
     for which, own in _groups(records).items():
-        print(_row(f"{which}: {len(own)}", *(_firsts(own, name) for name in names)))
+        print(row(f"{which}: {len(own)}", *(_firsts(own, name) for name in names)))
     print()
     _heading("not first", "length", "utility", "rank", "behind", "best", "next", "spread")
     for cell in _cells(records):
@@ -37,7 +37,7 @@ def show(records: Records) -> None:
             behind = f"{cell['best_J'] - cell['J']:.4f}"
             others = [f"{cell[n]:.4f}" for n in ("best_J", "next_J", "spread")]
             rank = f"{cell['rank']} of {cell['prompts']}"
-            print(_row(cell["text"], cell["length"], cell["utility"], rank, behind, *others))
+            print(row(cell["text"], cell["length"], cell["utility"], rank, behind, *others))
     print()
     _heading(
         "text",
@@ -64,7 +64,7 @@ def show(records: Records) -> None:
             for which in ("bank", "corrected")
         ]
         both.insert(0, f"{record['foretold']:.2f}")
-        print(_row(record["text"], record["order"], record["temper"], *intervals, *both))
+        print(row(record["text"], record["order"], record["temper"], *intervals, *both))
     show_long([one for one in records if one["kind"] == "long"])
     show_precision([one for one in records if one["kind"] == "precision"])
 
@@ -84,7 +84,7 @@ def show_long(records: Records) -> None:
         found = [known.get((text, utility, *one)) for one in asked]
         bank = max(one["bank_tokens"] for one in found if one is not None)
         figures = ["" if one is None else f"{one['J']:.3f}" for one in found]
-        print(_row(text, utility, f"{bank:,}", *figures))
+        print(row(text, utility, f"{bank:,}", *figures))
 
 
 def show_precision(records: Records) -> None:
@@ -96,7 +96,7 @@ def show_precision(records: Records) -> None:
     for one in records:
         best = f"{one['same']} of {one['utilities']}"
         quicker = one["seconds"]["bfloat16"] / one["seconds"]["float32"]
-        print(_row(one["text"], best, f"{one['apart']:.3f} deviations", f"{quicker:.2f}"))
+        print(row(one["text"], best, f"{one['apart']:.3f} deviations", f"{quicker:.2f}"))
 
 
 def figures_of(records: Records, where: Path) -> None:
@@ -154,8 +154,4 @@ def _interval(found: dict[str, float]) -> str:
 
 
 def _heading(*names: str) -> None:
-    print("\n".join(heading(_row(*names))))
-
-
-def _row(*entries: Any) -> str:
-    return "| " + " | ".join(str(entry) for entry in entries) + " |"
+    print("\n".join(heading(row(*names))))

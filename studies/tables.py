@@ -9,6 +9,11 @@ Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 
+def row(*entries: object) -> str:
+    """A line of a table."""
+    return "| " + " | ".join(map(str, entries)) + " |"
+
+
 def heading(names: str) -> list[str]:
     """The first two lines of a table, whose columns are named by `| a | b |`."""
     return [names, "|---" * (names.count("|") - 1) + "|"]

@@ -7,7 +7,7 @@ train: the paper's schedule of 100,000 steps, in `RUN/seed-0`; stopped, the same
 each of the steps 250, 500, 1,000, 1,500, 2,000, 3,000 and so on, a line of the record: excess risk;
 the best J of all 64 prompts of length 6 for every target, with the network read in float32 and
 bfloat16, with its start token and without; ESS/L of three fixed prompts over rollouts; what GCG
-reaches at length 50 for the targets where no urn came near. Six minutes of an H200 to step 8,000.
+reaches at length 50 for the targets where no urn came near. Some 7 minutes of an H200 to 8,000.
 show: how far each is from what is published: means of PPT that no prompt of its 64 reaches, and
 the distances of ESS/L and of GCG, in the published standard errors where it has any.
 """

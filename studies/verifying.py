@@ -17,7 +17,7 @@ from statistics import fmean, median
 from typing import Any
 
 from running import Options, positive, run
-from tables import heading
+from tables import heading, row
 
 import posteer
 from posteer.banks import sample
@@ -81,11 +81,11 @@ def main(arguments: list[str] | None = None) -> None:
         require(known, f"model '{name}': expected some of {', '.join(MODELS)}")
     columns = ["rank 1", "median", "worst", "behind", "tokens"]
     names_of = [f"{way}: {one}" if one == "rank 1" else one for way in WAYS for one in columns]
-    print("\n".join(heading(_row("model", "cells", *names_of))), flush=True)
+    print("\n".join(heading(row("model", "cells", *names_of))), flush=True)
     for name in names:
         cells = cells_of(name, asked.questions)
         figures = [one for way in WAYS for one in _figures(cells, way)]
-        print(_row(name, len(cells), *figures), flush=True)
+        print(row(name, len(cells), *figures), flush=True)
 
 
 def _figures(cells: list[dict[str, Any]], which: str) -> list[str]:
@@ -97,10 +97,6 @@ def _figures(cells: list[dict[str, Any]], which: str) -> list[str]:
         f"{fmean(regrets):.3f}",
         f"{median(tokens):.0f}",
     ]
-
-
-def _row(*entries: Any) -> str:
-    return "| " + " | ".join(str(entry) for entry in entries) + " |"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core already, and so 
 os.environ.setdefault("POSTEER_KERNELS", "torch")
 os.environ["POSTEER_CACHE"] = "off"  # tests share nothing by way of files
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
@@ -27,3 +28,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("anywhere")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A headless one, for the tests of a page; they skip where there is none."""
+    from browsers import NoBrowserError, browsing  # which imports posteer
+
+    try:
+        with browsing(tmp_path_factory.mktemp("browser")) as opened:
+            yield opened
+    except NoBrowserError as missing:
+        pytest.skip(str(missing))

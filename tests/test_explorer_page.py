@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-from browsers import NoBrowserError, browsing
 
 pytest.importorskip("uvicorn", reason="starlette and uvicorn are not installed")
 from serving import served
@@ -15,15 +14,6 @@ from posteer.sweeps.results import read_sweep
 EVIL = '"><img src=x onerror="window.hacked = 1">'
 CHIP = "document.querySelector('.chip[aria-pressed=true]')"
 ENDED = f"/: (done|failed|stopped)$/.test({CHIP}?.textContent)"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    try:
-        with browsing(tmp_path_factory.mktemp("browser")) as opened:
-            yield opened
-    except NoBrowserError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from browsers import NoBrowserError, browsing
 
 from posteer.banks.shipped import FOLDER, load_bank
 from posteer.core.weights import normalise
@@ -34,15 +33,6 @@ EVIL = {
     "utility": '"><img src=x onerror="window.hacked = 2">',
     "error": "<b onmouseover='window.hacked = 3'>oh</b> ${window.hacked = 4}",
 }
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    try:
-        with browsing(tmp_path_factory.mktemp("browser")) as opened:
-            yield opened
-    except NoBrowserError as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ Libraries' kernels are made for heads of 64 and more; at 32, exponentials and lo
 instead of products. Queries, keys and values come as the projection makes them, one tensor
 `[B, T, 3, H, D]`, and their gradients leave as one, so no head is copied. The backward pass goes
 over queries once for the gradients of keys and values and once over keys for those of queries: no
-sum depends on the order in which blocks run, so that a training resumes to the bit.
+sum here depends on the order in which blocks run.
 
 Imported only where Triton and a GPU are; elsewhere `scaled_dot_product_attention` does the same.
 """
@@ -23,7 +23,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 FORWARD = {"QUERIES": 64, "KEYS": 64, "num_warps": 4, "num_stages": 3}
 FOR_KEYS = {"QUERIES": 32, "KEYS": 64, "num_warps": 4, "num_stages": 4}
 FOR_QUERIES = {"QUERIES": 64, "KEYS": 32, "num_warps": 4, "num_stages": 4}
-"""The fastest of a dozen each on an H200 (`python benchmarks/narrow.py`)."""
+"""The fastest of a dozen each on an H200 (`python benchmarks/narrow.py --tune`)."""
 
 
 @triton.jit

@@ -254,13 +254,6 @@ class HuggingFaceModel(Worded):
         tree = prompt_tree(lasts, self.vocab_size, horizon)
         return tree.join(self._tree_laws(self._embedded(firsts), tree))
 
-    def continuation_log_probs_of_rows(
-        self, rows: Float[Tensor, "B m V"], horizon: int
-    ) -> Float[Tensor, "B Y"]:
-        """Differentiable in `rows`: one-hot for hard prompts; only the alphabet's tokens count."""
-        own = self.embeddings()
-        return self.continuation_log_probs_of_embeddings(rows.to(own) @ own, horizon)
-
     def continuation_log_probs_of_embeddings(
         self, embedded: Float[Tensor, "B m W"], horizon: int
     ) -> Float[Tensor, "B Y"]:

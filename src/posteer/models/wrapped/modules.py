@@ -148,13 +148,6 @@ class ModuleModel(Worded):
         assert self.embedding is not None
         return self.embedding(ids)
 
-    def continuation_log_probs_of_rows(
-        self, rows: Float[Tensor, "B m V"], horizon: int
-    ) -> Float[Tensor, "B Y"]:
-        """Differentiable in `rows`: one-hot for hard prompts; only the alphabet's tokens count."""
-        own = self.embeddings()
-        return self.continuation_log_probs_of_embeddings(rows.to(own) @ own, horizon)
-
     def continuation_log_probs_of_embeddings(
         self, embedded: Float[Tensor, "B m W"], horizon: int
     ) -> Float[Tensor, "B Y"]:

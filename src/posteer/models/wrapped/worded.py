@@ -116,6 +116,13 @@ class Worded(Model):
     def batch_invariant(self, n_tokens: int) -> bool:
         return True
 
+    def continuation_log_probs_of_rows(
+        self, rows: Float[Tensor, "B m V"], horizon: int
+    ) -> Float[Tensor, "B Y"]:
+        """Differentiable in `rows`: one-hot for hard prompts; only the alphabet's tokens count."""
+        own = self.embeddings()
+        return self.continuation_log_probs_of_embeddings(rows.to(own) @ own, horizon)
+
     def law(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
         """Renormalised over the alphabet, in single precision or better."""
         wide = logits if logits.dtype.itemsize >= 4 else logits.float()

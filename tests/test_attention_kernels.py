@@ -1,4 +1,4 @@
-"""The GPU's attention kernel, run on CPU by Triton's interpreter."""
+"""The GPU's attention kernels, run on CPU by Triton's interpreter."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 SOURCE = Path(__file__).parent.parent / "src"
 
-PROGRAM = """
+TO_A_CACHE = """
 import torch
 from posteer.models.transformer.decode import decode
 torch.manual_seed(0)
@@ -34,11 +34,30 @@ for batch, heads, capacity, width in ((3, 2, 200, 16), (1, 4, 70, 32)):
 print("equal")
 """
 
+FOR_NARROW_HEADS = """
+import torch
+from posteer.models.transformer.narrow import attend
+torch.manual_seed(0)
+for length, heads, width in ((1, 2, 16), (50, 2, 32), (64, 1, 32), (130, 1, 16)):
+    qkv = torch.randn(2, length, 3, heads, width, requires_grad=True)
+    query, key, value = (one.transpose(1, 2) for one in qkv.unbind(2))
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    above = torch.randn(2, length, heads, width)
+    (expected_gradient,) = torch.autograd.grad(expected.transpose(1, 2), qkv, above)
+    found = attend(qkv)
+    (gradient,) = torch.autograd.grad(found, qkv, above)
+    assert torch.allclose(found, expected.transpose(1, 2), atol=1e-5), length
+    assert torch.allclose(gradient, expected_gradient, atol=1e-5), length
+print("equal")
+"""
 
-def test_the_kernel_is_attention():
+
+@pytest.mark.parametrize("program", [TO_A_CACHE, FOR_NARROW_HEADS], ids=["cache", "narrow heads"])
+def test_the_kernel_is_attention(program):
+    """Against torch's own, with its gradient if it has one, at lengths that fill blocks or not."""
     environment = {"TRITON_INTERPRET": "1", "PATH": "", "PYTHONPATH": str(SOURCE)}
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
     )
     assert ran.stdout == "equal\n", ran.stderr
 

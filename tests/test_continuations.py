@@ -7,6 +7,7 @@ from networks import problems_of, small
 from posteer.methods.direct.field import Field
 from posteer.models import Metered, condition, continuations, open_model
 from posteer.models.continuations import continuation_laws, shared_laws
+from posteer.models.transformer.packed import pack, packed_log_probs
 from posteer.models.trees import continuation_tree, prompt_tree, prompt_tree_size, tree_size
 from posteer.tokens.contexts import all_sequences
 
@@ -34,6 +35,20 @@ def test_the_size_of_a_tree_of_prompts_is_known_before_it_is_made():
         distinct = len({tuple(row) for row in prompts.tolist()})
         expected = len(beginnings) + distinct * tree_size(3, 3)
         assert len(prompt_tree(prompts, 3, 3)) == prompt_tree_size(prompts, 3, 3) == expected
+
+
+def test_prompts_are_packed_into_the_nodes_of_their_tree():
+    """Of neighbours of one prompt, as a search tries them: each node once, BOS among them, laws as
+    behind a mask, prompts that are asked twice included."""
+    model = small("learned", vocab=2)
+    base = torch.randint(2, (12,), generator=torch.Generator().manual_seed(3))
+    prompts = torch.cat([base ^ torch.eye(12, dtype=torch.long), base[None], base[None]])
+    assert len(pack(prompts, 2, 4).tokens) == 1 + prompt_tree_size(prompts, 2, 4)
+    network = model.network
+    with torch.no_grad():
+        found = packed_log_probs(network, prompts, 4)
+        expected = network.tree_log_probs(network.tokens(prompts), continuation_tree(2, 4))
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_trees_count_inner_nodes():

@@ -34,7 +34,7 @@ ORDER = {
     "models": "held_weights laws calling protocol shares trees meter exact conditioned function "
     "continuations transformer wrapped registry abilities shipped personas",
     "models.wrapped": "alphabets caches worded huggingface modules folders smollm2 wrapping",
-    "models.transformer": "decode narrow network model one_layer checkpoint",
+    "models.transformer": "decode narrow network packed model one_layer checkpoint",
     "training": "plan many data folder loop ranks",
     "banks": "histories correction probes drawn reweighed atoms parts plans kept shipped tuning "
     "reading rollouts sizing sharding sampling checks",

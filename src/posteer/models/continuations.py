@@ -22,14 +22,20 @@ from posteer.tokens.contexts import all_sequences
 NODES_IN_ONE_PASS = 256
 """Nodes of a continuation tree up to which a transformer reads it behind one mask."""
 
-TOKENS_AT_ONCE = 2**15
-"""Tokens in one such pass: activations of a hundred megabytes or so."""
+TOKENS_ON_A_CPU, TOKENS_ON_A_GPU = 2**13, 2**15
+"""Tokens in one such pass: what a layer makes of them stays in a CPU's cache; on a GPU activations
+take a hundred megabytes or so."""
 
 NODES_OF_ONE_TREE = 2048
 """Tokens of several prompts and their continuations up to which they are read behind one mask."""
 
 LEAVES_AT_ONCE = 2**20
 """Prompts x continuations that are enumerated together."""
+
+
+def tokens_at_once(model: Model) -> int:
+    """How many tokens a model should read in one pass."""
+    return TOKENS_ON_A_CPU if model.device.type == "cpu" else TOKENS_ON_A_GPU
 
 
 def read_prompts(model: Model, prompts: Int[Tensor, "B m"]) -> Any:
@@ -52,7 +58,7 @@ def continuation_laws(
     n_nodes = tree_size(vocab, horizon)
     in_one_pass = Can.READ_TREES in model.can and n_nodes <= NODES_IN_ONE_PASS
     if in_one_pass:
-        part = max(1, TOKENS_AT_ONCE // (len(model.context) + length + n_nodes + 1))
+        part = max(1, tokens_at_once(model) // (len(model.context) + length + n_nodes + 1))
         part = min(part, model.batch_limit(length + n_nodes))
     else:
         limit = min(model.batch_limit(length + horizon), LEAVES_AT_ONCE)
@@ -141,7 +147,7 @@ def product_laws(model: Model, prompts: ProductOfPrompts, horizon: int) -> Float
     """Log-probabilities of all continuations of all prompts, in lexicographic order."""
     nodes = _ends(model.vocab_size, prompts.lasts.shape[1], horizon)
     width = len(model.context) + prompts.firsts.shape[1] + nodes
-    part = max(1, min(TOKENS_AT_ONCE // width, model.batch_limit(width)))
+    part = max(1, min(tokens_at_once(model) // width, model.batch_limit(width)))
 
     def laws_of(firsts: Int[Tensor, "b k"]) -> Float[Tensor, "K Y"]:
         return model.product_log_probs(firsts, prompts.lasts, horizon)

@@ -107,18 +107,20 @@ class PromptTree(TokenTree):
         return self.below.join(ends.flatten(0, 1))
 
 
-def _distinct(prompts: Int[Tensor, "B m"]) -> tuple[Int[Tensor, "U m"], list[int]]:
-    """Distinct prompts in order, and how many first tokens each has in common with the one before:
-    it has no more with any earlier one."""
-    tops = prompts.unique(dim=0)
+def distinct(
+    prompts: Int[Tensor, "B m"],
+) -> tuple[Int[Tensor, "U m"], Int[Tensor, "B"], Int[Tensor, "U"]]:
+    """Distinct prompts in order, which of them each prompt is, and how many first tokens each of
+    them has in common with the one before: it has no more with any earlier one."""
+    tops, where = prompts.unique(dim=0, return_inverse=True)
     common = (tops[1:] == tops[:-1]).long().cumprod(1).sum(1)
-    return tops, [0, *common.tolist()]
+    return tops, where, torch.cat([common.new_zeros(1), common])
 
 
 def prompt_tree_size(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> int:
     """Tokens that are read of prompts and all their continuations, common beginnings once."""
-    tops, common = _distinct(prompts)
-    return tops.numel() - sum(common) + len(tops) * tree_size(vocab_size, horizon)
+    tops, _, common = distinct(prompts)
+    return tops.numel() - int(common.sum()) + len(tops) * tree_size(vocab_size, horizon)
 
 
 def prompt_tree(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> PromptTree:
@@ -127,7 +129,8 @@ def prompt_tree(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> P
     length, k = prompts.shape[1], len(below)
     sees = torch.eye(prompt_tree_size(prompts, vocab_size, horizon), dtype=torch.bool)
     tokens, depths, ends, path, n = [], [], {}, torch.zeros(0, dtype=torch.long), 0
-    for top, common in zip(*_distinct(prompts), strict=True):
+    tops, _, shared = distinct(prompts)
+    for top, common in zip(tops, shared.tolist(), strict=True):
         own = n + torch.arange(length - common)
         path = torch.cat([path[:common], own])
         below_first = n + len(own)

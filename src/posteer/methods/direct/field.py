@@ -26,7 +26,7 @@ from posteer.methods.answers import Answer, Step, StopReason
 from posteer.methods.forecasting import work_of_search
 from posteer.methods.protocol import Needs, Problem, Work
 from posteer.methods.watching import Candidates, watcher_now
-from posteer.models.continuations import NODES_IN_ONE_PASS, TOKENS_AT_ONCE, continuation_laws
+from posteer.models.continuations import NODES_IN_ONE_PASS, continuation_laws, tokens_at_once
 from posteer.models.meter import QueryCount
 from posteer.models.trees import tree_size
 from posteer.tokens.drawing import draw_allowed
@@ -218,7 +218,7 @@ class Field:
             f"a horizon of {self.horizon} makes a tree of {n_nodes:,} tokens: expected at most "
             f"{NODES_IN_ONE_PASS} to differentiate through",
         )
-        size = max(1, min(len(inputs), TOKENS_AT_ONCE // (2 * (self.price + 1))))
+        size = max(1, min(len(inputs), tokens_at_once(self.model) // (2 * (self.price + 1))))
         values, slopes, at = [], [], 0
         while at < len(inputs):
             part = slice(at, at + size)

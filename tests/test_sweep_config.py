@@ -130,6 +130,14 @@ def test_batches_depend_on_the_sweep_alone():
         assert len({run.group for run in batch.runs}) == 1
 
 
+def test_goals_that_start_alike_are_in_one_batch():
+    """Then prompts that they try alike are read once."""
+    wide = small(utilities=["dyck", "frequency(0.1)", "frequency(0.3)"], seeds=4)
+    for batch in batches(expand(wide).runs, 3):
+        assert len({run.seed for run in batch.runs}) == 1
+        assert len({run.utility for run in batch.runs}) == 3
+
+
 def test_differences_are_told_axis_by_axis():
     assert differences(small(), small()) == []
     told = differences(small(seeds=2, lengths=[3, 9]), small())

@@ -45,7 +45,7 @@ Held = TypeVar("Held")
 POLL_SECONDS, LONGEST_POLL = 0.2, 5.0
 SHARING = 4
 """Workers that a bank of the store is cut for; a bank is the same however it is cut."""
-BATCH_SIZES = {"cpu": 20, "cuda": 310}
+BATCH_SIZES = {"cpu": 32, "cuda": 310}
 """Runs a batch: small enough that a kill costs little, large enough to fill a GPU."""
 
 

@@ -213,14 +213,14 @@ def _bank_of(model: Model, needs: Needs, own: Path | None) -> Path | None:
 
 
 def batches(runs: Iterable[RunConfig], size: int) -> list[Batch]:
-    """Groups cut to `size` runs. Ordered by hash, so that the first done are typical of the rest
-    and an estimate of the time left is fair from the start."""
+    """Groups cut to `size` runs, those of one seed together: searches that differ in their goals
+    alone start from the same prompt and try many of the same. Ordered by hash, so that the first
+    done are typical of the rest and an estimate of the time left is fair from the start."""
     groups: dict[tuple[object, ...], list[RunConfig]] = defaultdict(list)
     for run in runs:
         groups[run.group].append(run)
-    cut = [
-        Batch(tuple(members[at : at + size]))
-        for members in groups.values()
-        for at in range(0, len(members), size)
-    ]
+    cut = []
+    for members in groups.values():
+        members.sort(key=lambda run: run.seed)
+        cut += [Batch(tuple(members[at : at + size])) for at in range(0, len(members), size)]
     return sorted(cut, key=lambda batch: batch.key)

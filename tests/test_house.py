@@ -19,7 +19,7 @@ ORDER = {
     "": "core tokens goals families models training banks evaluation methods results api sweeps "
     "paper views explorer cli __main__",
     "core": "errors shapes limits rounding reading spec caches files sealing locks leases "
-    "claiming progress randomness counters device threads userfiles registry keeping "
+    "claiming progress randomness counters calls device threads userfiles registry keeping "
     "showing weights",
     "tokens": "vocabularies contexts prompts conditions drawing",
     "goals": "protocol user dyck frequency reverse_cross_entropy objectives utilities",

@@ -226,3 +226,16 @@ def test_progress_is_a_bar_a_function_or_nothing(door, bar):
 def test_the_bar_itself_opens_and_closes():
     with SHOWN["progress"]() as report:
         report("a step", 1, 2)
+
+
+@pytest.mark.parametrize(
+    "line", ["methods", "utilities", "models", "methods --json", "--help", "completion bash"]
+)
+def test_a_reader_that_goes_away_is_no_fault(line):
+    """As in `posteer methods | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "posteer", *line.split()]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")

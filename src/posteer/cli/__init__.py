@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -36,6 +37,7 @@ from posteer.cli.options import (
     Workers,
     print_json,
 )
+from posteer.core.calls import one_call
 from posteer.core.errors import InputError, Interrupted, in_options, require
 from posteer.core.limits import COMPARED, DRAW_SECONDS
 
@@ -358,25 +360,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):  # a terminal without our characters shows others
             stream.reconfigure(errors="replace")
     try:
-        app(
-            None if arguments is None else list(arguments),
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
+        with one_call():
+            app(
+                None if arguments is None else list(arguments),
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as left:
+        if isinstance(left, SystemExit) and not isinstance(left.__context__, BrokenPipeError):
+            raise
+        _leave_unread()  # rich makes an exit of it
     except (CycloptsError, InputError) as error:
         refuse(str(error))
     except MemoryError as error:
         refuse(f"not enough memory: {error}")
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # our reader has gone, as in `posteer ... | head`
-            sys.stderr.close()
-            sys.exit(141)
         where = f"{error.filename}: " if error.filename else ""
         refuse(f"{where}{error.strerror or error}")
     except KeyboardInterrupt as stopped:
         print(f"posteer: {_kept(stopped)}", file=sys.stderr)
         sys.exit(130)
+
+
+def _leave_unread() -> NoReturn:
+    """Our reader has gone, as in `posteer ... | head`: end quietly, as tools do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)
 
 
 def _kept(stop: KeyboardInterrupt) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from posteer.core.calls import one_call
 from posteer.core.errors import require
 from posteer.core.spec import shown
 
@@ -40,12 +41,13 @@ def free_cached() -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Neither a default device nor an autocast of the caller's reaches what is computed inside.
+    """Neither a default device nor an autocast of the caller's reaches what is computed inside,
+    and a user's file is executed once in it.
 
     Every door is decorated with it. The default type is not changed, as it is one for all threads:
     tensors say of which type they are.
     """
-    with ExitStack() as inside:
+    with one_call(), ExitStack() as inside:
         if torch.get_default_device().type != "cpu":  # a mode that slows every call down
             inside.enter_context(torch.device("cpu"))
         for kind in ("cpu", "cuda"):

@@ -1,8 +1,10 @@
 """A user's own code: files named as `./file.py:name`, and calls of what they hold.
 
 A file finds its neighbours, when it is opened and in later imports inside its functions, as if
-Python had been started with it. Each opening has neighbours of its own: two files may both have a
-`helper.py` beside them. Nothing is written beside a file, and what its code raises is one line.
+Python had been started with it. It has neighbours of its own: two files may both have a `helper.py`
+beside them. In one call or command it is executed once, so that what it gives shares its state, and
+again if it or a neighbour has changed; later calls execute it anew, as what it reads may have
+changed. Nothing is written beside a file, and what its code raises is one line.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from posteer.core.calls import kept_in_call
 from posteer.core.device import is_out_of_memory
 from posteer.core.errors import InputError, require
 from posteer.core.spec import meant, shown
@@ -91,17 +94,43 @@ def leaving(name: str) -> Iterator[None]:
         raise InputError(f"{name} raised SystemExit: {shown(error)}") from error
 
 
+@dataclass(frozen=True, eq=False)
+class _Executed:
+    """What a file defines, and the texts that were executed for it."""
+
+    names: dict[str, Any]
+    home: Home
+    texts: dict[Path, bytes]
+
+    @property
+    def is_as_it_was(self) -> bool:
+        return all(path.is_file() and path.read_bytes() == t for path, t in self.texts.items())
+
+
+def _executed(path: Path) -> _Executed:
+    kept = kept_in_call()
+    whole = path.resolve()
+    known = kept.get(whole)
+    if known is not None and known.is_as_it_was:
+        return known
+    home, text = Home(whole.parent), whole.read_bytes()
+    with users_own(f"'{path}'", home):
+        names = runpy.run_path(str(path), run_name="posteer_user_file")
+    beside = (Path(str(one.__file__)) for one in home.modules.values() if one.__file__)
+    texts = {one: one.read_bytes() for one in beside if one.is_file()}
+    kept[whole] = _Executed(names, home, {whole: text, **texts})
+    return kept[whole]
+
+
 def object_from_file(text: str) -> tuple[Any, Home]:
     """What the file calls by that name, and where it is at home."""
     path_text, _, attribute = text.rpartition(":")
     require(bool(path_text) and bool(attribute), f"'{shown(text)}': expected ./file.py:name")
     path = Path(path_text)
     require("\0" not in path_text and path.is_file(), f"'{shown(path_text)}': no such file")
-    home = Home(path.resolve().parent)
-    with users_own(f"'{path_text}'", home):
-        names = runpy.run_path(str(path), run_name="posteer_user_file")
-    own = [name for name in names if not name.startswith("_")]
+    found = _executed(path)
+    own = [name for name in found.names if not name.startswith("_")]
     hint = meant(attribute, own).strip()
     missing = f"'{path_text}' defines no '{shown(attribute)}'"
-    require(attribute in names, f"{missing}: {hint}" if hint else missing)
-    return names[attribute], home
+    require(attribute in found.names, f"{missing}: {hint}" if hint else missing)
+    return found.names[attribute], found.home

@@ -5,10 +5,11 @@ What an API offers: no gradients, no internals, no cache. It is asked with whole
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -267,21 +268,24 @@ def _space(vocab_size: Any, order: Any, name: str) -> ContextSpace:
 
 def from_file(text: str, device: str = "cpu") -> Model:
     """`./file.py:name`: a model with `vocab_size`, `start` and `advance`, or a function with
-    `vocab_size` and `order` set on it, and `max_length` where it has one. It is known by its name
-    in the file, wherever that lies and whatever else it says."""
+    `vocab_size` and `order` set on it, and `max_length` where it has one. Results call it by this
+    text; banks know it by its name in the file, wherever that lies and whatever else it says."""
     given, home = object_from_file(text)
     model = _opened(given, text, home)
     path, _, attribute = text.rpartition(":")
-    model.known_as = attribute
+    model.known_as, model.own_name, model.name = attribute, model.name, text
     model.content = hashlib.sha256(Path(path).read_bytes() + attribute.encode()).hexdigest()
     return model
 
 
 def _opened(given: Any, text: str, home: Home) -> Model:
     if isinstance(given, Model):
+        model = copy.copy(given)  # the file keeps its own, for whoever opens it next
         for method in ("start", "advance", *ABILITIES):
-            setattr(given, method, _guarded(getattr(given, method), text, home))
-        return given
+            setattr(model, method, _guarded(getattr(model, method), text, home))
+        if isinstance(model, FunctionModel):
+            model.calling = replace(model.calling, name=text, home=home)
+        return model
     if hasattr(given, "advance"):
         return Adapted(given, text, home)
     require(

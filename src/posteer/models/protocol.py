@@ -67,9 +67,10 @@ class Model:
     `family` is what its latents are believed to be, `prior` their law, `context` what it has read
     before any prompt; None and empty where nothing is known. `max_length` is the most tokens a
     history may have, None if any number. Banks know a model by its `fingerprint`; `made_of` tells
-    apart what else is called the same, `known_as` stands for the name where that may change. A
-    model is `probed` unless its fingerprint says all that it computes: its banks keep some of its
-    laws, and it is asked for them again before they are used. A context has at most
+    apart what else is called the same, `known_as` stands for the name where that may change, and
+    `own_name` is what it called itself before a user named it. A model is `probed` unless its
+    fingerprint says all that it computes: its banks keep some of its laws, and it is asked for them
+    again before they are used. A context has at most
     `longest_context` tokens, where reading one takes the square of its length. `tokens_per_token`
     is what reading one token costs: more than one where a model is made of several. Tokens have
     `names` where they have any; `text` is what a language model reads before everything.
@@ -88,6 +89,7 @@ class Model:
     narrow_cache: bool = False
     made_of: str = ""
     known_as: str = ""
+    own_name: str = ""
     content: str = ""
     given_fingerprint: str | None = None
     probed: bool = True
@@ -110,8 +112,9 @@ class Model:
         not looked for, and a model in a file was known by the file's `content`."""
         if self.given_fingerprint is not None:
             return ()
-        plain = self.called(self.name, self.made_of)
-        return (self.content, self.called(self.name, self.content)) if self.content else (plain,)
+        name = self.own_name or self.name
+        plain = self.called(name, self.made_of)
+        return (self.content, self.called(name, self.content)) if self.content else (plain,)
 
     @property
     def holder(self) -> Any:

@@ -75,7 +75,10 @@ def wrap(
             how["max_length"] = max_length
         return function_model(model, called, size, own, **how).over(alphabet, text)
     made_of = model if isinstance(model, type) else type(model)
-    return Adapted(model, name or made_of.__name__).over(alphabet, text)
+    adapted = Adapted(model, called if name else made_of.__name__)
+    if name:  # whatever it calls itself: banks know it by that
+        adapted.known_as, adapted.own_name, adapted.name = adapted.name, adapted.name, called
+    return adapted.over(alphabet, text)
 
 
 def is_function(given: Any) -> bool:

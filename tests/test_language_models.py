@@ -248,5 +248,5 @@ def test_tokens_of_any_model_have_names(capsys):
     asked = {"length": 6, "alphabet": ["(", ")"], "method": "exhaustive"}
     found = posteer.elicit("exact:urn", "dyck", **asked)
     assert found.to_json()["prompt_text"] == "()()()" and found.prompt == [0, 1, 0, 1, 0, 1]
-    with pytest.raises(posteer.InputError, match="an alphabet of 3 tokens: exact:urn has 2"):
+    with pytest.raises(posteer.InputError, match="an alphabet of 3 names: exact:urn has 2 tokens"):
         posteer.elicit("exact:urn", "dyck", length=6, alphabet="A,C,G")

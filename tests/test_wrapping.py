@@ -241,3 +241,31 @@ def test_utilities_see_names_where_they_ask_for_them():
 def test_a_module_without_a_tokenizer_has_names_for_all_its_tokens():
     model = posteer.wrap(Recurrent().eval(), alphabet="A,C,G,T,-")
     assert model.vocabulary.show([0, 3, 4]) == "AT-" and model.alphabet.ids == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("alphabet", "said"),
+    [
+        ("A,C", r"of 2 names: Recurrent has 5 tokens.*a tokenizer.*one for each, or ids.*'#0,#1'"),
+        ("A", "of 1 name: Recurrent has 5 tokens"),
+        ("#0,C", "of 'C' and ids: Recurrent has 5 tokens"),
+        (["AB", "C,", "D", "E", "F"], "a comma separates names"),
+    ],
+)
+def test_names_for_some_tokens_alone_are_refused_with_what_to_do(alphabet, said):
+    with pytest.raises(posteer.InputError, match=said):
+        posteer.wrap(Recurrent().eval(), alphabet=alphabet)
+    steered = posteer.wrap(Recurrent().eval(), alphabet="#0,#1")  # as the refusal says
+    assert steered.vocab_size == 2 and steered.alphabet.ids == (0, 1)
+    mixed = posteer.wrap(Recurrent().eval(), alphabet="A,1,2,3,4")
+    assert mixed.names == ("A", "1", "2", "3", "4")
+
+
+def test_names_for_some_tokens_of_a_function_are_refused_with_what_to_do():
+    def even(tokens):
+        return torch.full((len(tokens), 4), 0.25)
+
+    with pytest.raises(posteer.InputError, match="2 names: even has 4 tokens, expected one for ea"):
+        posteer.wrap(even, vocab_size=4, alphabet="A,C")
+    commas = posteer.wrap(even, vocab_size=4, alphabet=[",", ".", "!", "?"])
+    assert commas.vocabulary.parse(".,") == (1, 0), "a comma alone is a name"

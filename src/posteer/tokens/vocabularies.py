@@ -70,6 +70,11 @@ class Vocabulary:
         return int(symbol)
 
 
+def counted(names: int) -> str:
+    """How many names, in words."""
+    return f"{names} name" if names == 1 else f"{names} names"
+
+
 def names_given(given: object, size: int, model: str) -> tuple[str, ...]:
     """Names for all tokens of a model, as a text in which commas separate them, or as a list.
 
@@ -81,10 +86,14 @@ def names_given(given: object, size: int, model: str) -> tuple[str, ...]:
     parts = given.split(",") if isinstance(given, str) else list(given)  # type: ignore[call-overload]
     names = tuple(part.strip() for part in parts)
     require(
-        len(names) == size, f"an alphabet of {len(names)} tokens: {model} has {size}, expected all"
+        len(names) == size,
+        f"an alphabet of {counted(len(names))}: {model} has {size} tokens, expected one for each "
+        "(only networks are steered over some of their tokens)",
     )
     require(
         all(names) and len(set(names)) == size,
         f"alphabet '{shown(','.join(names))}': expected {size} different names",
     )
+    apart = all(len(name) == 1 for name in names) or not any("," in name for name in names)
+    require(apart, f"alphabet {shown(list(names))}: a comma separates names, expected none in them")
     return names

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from posteer.core.errors import InputError, require
 from posteer.core.spec import shown, whole_number
-from posteer.tokens.vocabularies import names_given
+from posteer.tokens.vocabularies import counted, names_given
 
 EXAMPLE = "' H, T'"
 MOST_TOKENS_STEERED = 256
@@ -69,14 +69,26 @@ def open_alphabet(given: Any, tokenizer: Tokenizer | None, size: int, name: str)
         return Alphabet(tuple(range(size)))
     pieces = pieces_of(given)
     words = [piece for piece in pieces if isinstance(piece, str) and not piece.strip().isdigit()]
-    if tokenizer is None and len(words) == size == len(pieces):
-        return Alphabet(tuple(range(size)), names_given(words, size, name))
+    if tokenizer is None and words:
+        named = len(pieces) == size and all(isinstance(piece, str) for piece in pieces)
+        require(named, _unreadable(pieces, words, size, name))
+        return Alphabet(tuple(range(size)), names_given(pieces, size, name))
     ids = tuple(_id_of(piece, tokenizer, size, name) for piece in pieces)
     require(2 <= len(ids) <= MOST_TOKENS_STEERED, _wrong_number(len(ids)))
     for at, one in enumerate(ids):
         require(one not in ids[:at], f"alphabet: {_said(pieces[at])} is given twice")
     texts = [piece if isinstance(piece, str) else _text_of(piece, tokenizer) for piece in pieces]
     return Alphabet(ids, names_of(texts))
+
+
+def _unreadable(pieces: list[str | int], words: list[str], size: int, name: str) -> str:
+    """Why names alone do not say which tokens of a network are meant."""
+    mixed = f"'{shown(words[0])}' and ids"
+    given = counted(len(words)) if len(words) == len(pieces) else mixed
+    return (
+        f"an alphabet of {given}: {name} has {size:,} tokens and came without a tokenizer, "
+        "expected one for each, or ids of those to steer over, as in '#0,#1'"
+    )
 
 
 def _wrong_number(n: int) -> str:
@@ -91,10 +103,10 @@ def _id_of(piece: str | int, tokenizer: Tokenizer | None, size: int, name: str) 
     if isinstance(piece, int):
         require(0 <= piece < size, f"alphabet: token {piece}: {name} has 0 to {size - 1}")
         return piece
-    require(piece != "", "alphabet: a piece of text is empty")
+    require(piece != "", f"alphabet: a piece of text is empty: expected such as {EXAMPLE}")
     if tokenizer is None:
-        whole = piece.strip().isascii() and piece.strip().isdigit() and len(piece) < 10
-        require(whole, f"alphabet: '{shown(piece)}': {name} came without a tokenizer, expected ids")
+        whole = piece.strip().isascii() and len(piece) < 10
+        require(whole, f"alphabet: '{shown(piece)}': no token of {name}, which has {size:,}")
         return _id_of(int(piece), None, size, name)
     ids = tokenizer.encode(piece, add_special_tokens=False)
     if len(ids) != 1:

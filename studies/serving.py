@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from posteer.core.errors import InputError
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def served(folder: Path, named: Sequence[str] = (), at_once: int = 2) -> Iterator[Serving]:
-    """A server in a thread of its own, until the block ends; runs are kept in the folder."""
+def served(
+    folder: Path, named: Sequence[str] = (), at_once: int = 2, **how: Any
+) -> Iterator[Serving]:
+    """A server in a thread of its own, until the block ends; runs are kept in the folder, and `how`
+    is what else `Serving` takes."""
     try:
         from posteer.explorer.menu import Menu
         from posteer.explorer.runs import Runs
@@ -26,7 +29,7 @@ def served(folder: Path, named: Sequence[str] = (), at_once: int = 2) -> Iterato
             f"{error.name} is not installed: pip install 'posteer[explore]'"
         ) from error
     menu = Menu(named)
-    serving = Serving(Explorer(menu, Runs(menu, folder, at_once)))
+    serving = Serving(Explorer(menu, Runs(menu, folder, at_once)), **how)
     thread = threading.Thread(target=serving.run)
     thread.start()
     try:

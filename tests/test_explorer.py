@@ -308,6 +308,28 @@ def test_only_addresses_in_numbers_are_others_names():
     assert [status_of(open_to_all, scope) for scope in scopes] == [401, 421]
 
 
+@pytest.mark.parametrize(
+    ("port", "host", "status"),
+    [
+        (80, "localhost", 401),  # a browser leaves the usual port out
+        (80, "localhost:80", 401),
+        (80, "[::1]", 401),
+        (80, "[::1]:80", 401),
+        (80, "evil.example", 421),
+        (80, "localhost:81", 421),
+        (80, "localhost:", 421),
+        (80, "[localhost", 421),
+        (81, "localhost", 421),
+        (81, "[::1]", 421),
+        (81, "[::1]:81", 401),
+    ],
+)
+def test_the_usual_port_need_not_be_said(port, host, status):
+    guard = Guard(nobody, frozenset({"localhost", "::1"}), port)
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
+    assert status_of(guard, {**scope, "headers": [(b"host", host.encode())]}) == status
+
+
 async def nobody(*_given):
     raise AssertionError("asked without a cookie")
 

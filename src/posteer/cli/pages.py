@@ -97,6 +97,8 @@ def explore(
     print(
         f"posteer explorer: {serving.address}\nRuns are kept in {runs}. Ctrl-C ends it.", flush=True
     )
+    if serving.address_elsewhere is not None:
+        print(f"From other machines: {serving.address_elsewhere}", flush=True)
     if serving.open_to_others:
         print(
             "Whoever has this address can start runs; the connection is not encrypted.", flush=True

@@ -8,6 +8,7 @@ looked at. Every answer says what a browser may do with it.
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -19,6 +20,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LARGEST_BODY = 2**16
+PLAIN_PORT = "80"
+"""What a browser means where it says no port."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POLICY = "; ".join(
     (
@@ -105,10 +108,10 @@ class Guard:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        name, _, port = host.rpartition(":")
-        if port != str(self.port):
+        whole = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::(\d+))?", host)
+        if whole is None or (whole[2] or PLAIN_PORT) != str(self.port):
             return False
-        bare = name.removeprefix("[").removesuffix("]").lower()
+        bare = whole[1].removeprefix("[").removesuffix("]").lower()
         return bare in self.hosts or (self.anywhere and _is_address(bare))
 
     def _has_token(self, scope: Scope) -> bool:

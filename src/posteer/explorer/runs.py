@@ -264,9 +264,10 @@ class Runs:
 
     def _keep(self, own: RunConfig, record: Record) -> None:
         store = self._store_for(own)
-        if record["status"] != "failed":
-            store.forget([own.name])
-        store.commit(Batch((own,)).key, [record])
+        if record["status"] == "failed":  # what was found before is kept
+            store.commit(Batch((own,)).key, [record])
+        else:
+            store.put(record)
         with self._lock:
             self._session.add(1, record["seconds"])
             write_sealed(store.sessions / f"{self._session.name}.json", self._session.to_json())

@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from posteer.core.errors import InputError, require
 from posteer.core.spec import shown
@@ -29,6 +30,10 @@ from posteer.views.pages.report import write_report
 
 MOST_CONNECTIONS = 64
 """More at once are told to come again."""
+PATIENCE = 10.0
+"""Seconds for a connection to ask something; then others may have its place."""
+ANY_ADDRESS = {"0.0.0.0": LOOPBACK[0], "::": LOOPBACK[2]}
+"""What all addresses of a machine are called, and one of them that can be opened on it."""
 KINDS = {".js": "text/javascript", ".css": "text/css"}
 CELL = ("model", "utility", "horizon")
 
@@ -185,19 +190,50 @@ def _refused(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status_code=status)
 
 
+class Hurried(H11Protocol):
+    """A connection that is closed when it has asked nothing for a while, or not to the end."""
+
+    patience = PATIENCE
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self.loop.call_later(self.patience, self._look, self.cycle)
+
+    def _look(self, before: Any) -> None:
+        """`before` is the request that was the last one when the wait began."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is before and (before is None or before.response_complete):
+            self.transport.close()
+        else:
+            self._look_later()
+
+
 class Serving:
     """A server that is ready to run: its socket is open, its address known."""
 
-    def __init__(self, explorer: Explorer, host: str = LOOPBACK[0], port: int = 0) -> None:
+    def __init__(
+        self,
+        explorer: Explorer,
+        host: str = LOOPBACK[0],
+        port: int = 0,
+        patience: float = PATIENCE,
+    ) -> None:
         self.runs = explorer.runs
         self.socket = _listening(host, port)
         self.port = int(self.socket.getsockname()[1])
         self.open_to_others = anywhere = host not in LOOPBACK
         named = {host.lower(), socket.gethostname().lower()} if anywhere else set()
         self.guard = Guard(explorer.app(), frozenset({*LOOPBACK, *named}), self.port, anywhere)
-        self.host = f"[{host}]" if ":" in host else host
+        bound = str(self.socket.getsockname()[0])
+        self.host = ANY_ADDRESS.get(bound, host)
+        self.elsewhere = socket.gethostname() if bound in ANY_ADDRESS else None
         config = uvicorn.Config(
             self.guard,
+            http=type("Hurried", (Hurried,), {"patience": patience}),
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -211,7 +247,16 @@ class Serving:
     @property
     def address(self) -> str:
         """The first address, with the token."""
-        return f"http://{self.host}:{self.port}/?token={self.guard.token}"
+        return self._address(self.host)
+
+    @property
+    def address_elsewhere(self) -> str | None:
+        """The same by the machine's name, where all its addresses are listened on."""
+        return None if self.elsewhere is None else self._address(self.elsewhere)
+
+    def _address(self, host: str) -> str:
+        name = f"[{host}]" if ":" in host else host
+        return f"http://{name}:{self.port}/?token={self.guard.token}"
 
     def run(self) -> None:
         """Until it is told to stop; runs that are at work are stopped with it."""

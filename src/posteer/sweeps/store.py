@@ -297,10 +297,16 @@ class RunStore:
         path.rename(kept)
         return kept
 
-    def forget(self, names: Iterable[str]) -> None:
-        """Drop runs that are to be run again."""
+    def put(self, record: Record) -> None:
+        """Keep a run in place of what was kept of it: one of the two is there at any moment."""
+        name = name_of(record["configuration"])
+        write_each(self.runs, {f"{name}.json": seal(record)})
+        self.forget([name], loose=False)
+
+    def forget(self, names: Iterable[str], loose: bool = True) -> None:
+        """Drop runs that are to be run again; those in packs alone where it is not `loose`."""
         gone = list(names)
-        for name in gone:
+        for name in gone if loose else ():
             (self.runs / f"{name}.json").unlink(missing_ok=True)
         self.refresh()
         if any(bytes.fromhex(name) in self.packs.held for name in gone):
@@ -363,8 +369,7 @@ class RunStore:
         return told
 
     def finish(self, key: str) -> None:
-        """Spread a batch that a killed process had committed, if it is this one; see what is
-        there."""
+        """Spread a batch that a killed process had committed, if it is this; see what is there."""
         if not self.is_large:
             self._spread(self.commits / f"{key}.json")
         self.refresh()

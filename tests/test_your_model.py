@@ -108,6 +108,33 @@ def test_the_glossary_knows_what_panels_say(capsys):
     assert {row for row in rows if row not in words} == set()
 
 
+PRINTED = (
+    "KS, W1, prior of row, exact Bayes, mean, variance, futures, ranks, martingale, visit, drift, "
+    "outward, block swaps, size, rounding, next token, lean, matters past, convergence in length, "
+    "beyond chance, false alarms, departures that would be seen, bins of ranks, filled by, "
+    "posterior after, drawn, latents"
+)
+ELSEWHERE = (
+    "atoms, largest weight, entropy, told for sure, explained by, behind the best, concentration, "
+    "nats a token, posterior mixture, learns nothing, best single latent, halves of a rollout, "
+    "correction by what was read, rank correlation, deviates, covariance"
+)
+
+
+def test_the_glossary_knows_what_a_check_says(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # words of a cell on one line
+    line = ["check", "--rollouts", "80", "--length", "80", "--effort", "0.05", "--no-families"]
+    main([*line, "--model", "exact:urn", "--context", "01"])
+    said = capsys.readouterr().out
+    listed = GLOSSARY.partition("## What a check says")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:[^|\\]|\\\|)+) \|", listed, re.MULTILINE)
+    words = {word.strip() for row in rows for word in row.split(",")}
+    assert {word for word in PRINTED.split(", ") if word not in said} == set()
+    assert {*PRINTED.split(", "), *ELSEWHERE.split(", ")} - words == set()
+    tests = re.findall(r"^│ (calibration|martingale|prior of row|[a-z]+)\b", said, re.MULTILINE)
+    assert {one for one in tests if not any(one in word for word in words)} <= {"cost", "unvisited"}
+
+
 def test_the_words_of_the_page_are_options():
     for name in ("alphabet", "text", "tokenizer", "order", "max_length", "first", "embedding"):
         assert f"{name}=" in PAGE

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from refusals import refused
 from sweeps import small
 
 import posteer
@@ -178,3 +179,31 @@ def test_a_file_that_changes_in_between_is_read_again(changed, both):
         assert executed(both) == 2
         names = score.__globals__
         assert 2.0 in (names["BASE"], names["WORTH"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("elicit --model ./f.py", "'./f.py' is a file: expected what it calls the model"),
+        ("elicit --utility ./f.py", "expected a function of that file, ./f.py:NAME"),
+        ("elicit --model ./f.py:network", "model = posteer.wrap(network) makes one"),
+        ("elicit --model exact:", "'exact:': expected exact: and a prior"),
+        ("elicit --model ./bad.py:m", "'./bad.py' raised SyntaxError"),
+        ("explore --no-browser --runs f.py/below", "f.py/below: f.py is no folder"),
+    ],
+)
+def test_what_a_newcomer_types_is_answered_with_what_to_do(line, said, both, capsys):
+    (both / "f.py").write_text("import torch\nnetwork = torch.nn.Linear(2, 2)\n")
+    (both / "bad.py").write_text("def f(:\n")
+    assert said in refused(capsys, *line.split())
+
+
+def test_names_that_are_not_ascii_and_have_spaces(both, capsys):
+    folder = both / "mein Ördner"
+    folder.mkdir()
+    (folder / "mödel eins.py").write_text(COUNTING.replace("from helper import WORTH", "WORTH = 1"))
+    typed = "mein Ördner/mödel eins.py"
+    line = ["--model", f"{typed}:model", "--utility", f"{typed}:score", "--length", "3"]
+    main(["elicit", *line, "--method", "beam", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["utility"]) == (f"{typed}:model", f"{typed}:score")

@@ -269,3 +269,30 @@ def test_names_for_some_tokens_of_a_function_are_refused_with_what_to_do():
         posteer.wrap(even, vocab_size=4, alphabet="A,C")
     commas = posteer.wrap(even, vocab_size=4, alphabet=[",", ".", "!", "?"])
     assert commas.vocabulary.parse(".,") == (1, 0), "a comma alone is a name"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"first": "a"}, "first 'a': expected a whole number"),
+        ({"first": -1}, "first -1: expected at least 0"),
+        ({"order": "x"}, "order 'x': expected a whole number"),
+        ({"max_length": 1.5}, "max_length 1.5: expected a whole number"),
+        ({"max_length": 0}, "max_length 0: expected at least 1"),
+        ({"embedding": 5}, "embedding 5: expected a part of the network"),
+        ({"tokenizer": 5}, "tokenizer 5: expected one with encode and decode"),
+        ({"foo": 1}, "unknown 'foo': expected one of max_length"),
+        (
+            {"vocab_size": 5, "prior": "urn"},
+            r"prior .*urn.*: expected such as posteer.open_process",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_one_line(given, said):
+    with pytest.raises(posteer.InputError, match=said):
+        posteer.wrap(Recurrent().eval(), **given)
+
+
+def test_a_name_is_not_wrapped():
+    with pytest.raises(posteer.InputError, match=r"'urn' is a name: posteer\.open_model opens it"):
+        posteer.wrap("urn")

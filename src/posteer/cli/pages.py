@@ -83,6 +83,8 @@ def explore(
     within(at_once, "at_once", 1, MOST_AT_ONCE)
     kept = not runs.exists() or (runs.is_dir() and (runs / "sweep.json").exists())
     empty = runs.is_dir() and not any(runs.iterdir())
+    above = next((one for one in runs.parents if one.exists()), None)
+    require(above is None or above.is_dir(), f"{runs}: {above} is no folder: choose other --runs")
     require(kept or empty, f"{runs}: there is something here that is no sweep: choose other --runs")
     try:
         from posteer.explorer.menu import Menu

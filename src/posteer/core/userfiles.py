@@ -107,14 +107,14 @@ class _Executed:
         return all(path.is_file() and path.read_bytes() == t for path, t in self.texts.items())
 
 
-def _executed(path: Path) -> _Executed:
+def _executed(path: Path, called: str) -> _Executed:
     kept = kept_in_call()
     whole = path.resolve()
     known = kept.get(whole)
     if known is not None and known.is_as_it_was:
         return known
     home, text = Home(whole.parent), whole.read_bytes()
-    with users_own(f"'{path}'", home):
+    with users_own(f"'{called}'", home):
         names = runpy.run_path(str(path), run_name="posteer_user_file")
     beside = (Path(str(one.__file__)) for one in home.modules.values() if one.__file__)
     texts = {one: one.read_bytes() for one in beside if one.is_file()}
@@ -128,7 +128,7 @@ def object_from_file(text: str) -> tuple[Any, Home]:
     require(bool(path_text) and bool(attribute), f"'{shown(text)}': expected ./file.py:name")
     path = Path(path_text)
     require("\0" not in path_text and path.is_file(), f"'{shown(path_text)}': no such file")
-    found = _executed(path)
+    found = _executed(path, path_text)
     own = [name for name in found.names if not name.startswith("_")]
     hint = meant(attribute, own).strip()
     missing = f"'{path_text}' defines no '{shown(attribute)}'"

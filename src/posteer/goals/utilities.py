@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from posteer.core import Spec, parse_spec, require
 from posteer.core.device import undisturbed
 from posteer.core.registry import Registry
+from posteer.core.spec import shown
 from posteer.goals.objectives import ForwardCrossEntropy
 from posteer.goals.protocol import Utility
 from posteer.goals.user import CallableUtility, from_file
@@ -54,6 +55,10 @@ def open_goal(given: str | Goal | Callable[..., float] | Any, over: Over) -> Goa
     if isinstance(given, str):
         if ".py:" in given:
             return from_file(given, vocab_size, over.order, names)
+        code = given.endswith(".py")
+        require(
+            not code, f"'{shown(given)}': expected a function of that file, {shown(given)}:NAME"
+        )
         spec = parse_spec(given)
         return UTILITIES[spec.name](spec, vocab_size)
     if isinstance(given, Utility | ForwardCrossEntropy):

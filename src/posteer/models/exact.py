@@ -77,5 +77,8 @@ def conditioned_fingerprint(base: str, context: tuple[int, ...]) -> str:
 def from_text(text: str, device: str = "cpu") -> ExactModel:
     """`exact:urn`, `exact:markov(vocab=3,order=2)`, `exact:` and any other prior."""
     _, colon, prior = text.partition(":")
-    require(bool(colon), f"'{shown(text)}': expected exact: and a prior, as in exact:urn")
+    require(
+        bool(colon) and bool(prior.strip()),
+        f"'{shown(text)}': expected exact: and a prior, as in exact:urn",
+    )
     return ExactModel(open_process(prior), name=text)

@@ -288,10 +288,12 @@ def _opened(given: Any, text: str, home: Home) -> Model:
         return model
     if hasattr(given, "advance"):
         return Adapted(given, text, home)
-    require(
-        is_function_model(given),
-        f"'{text}' is neither a model nor a function with vocab_size and order set on it",
-    )
+    said = f"'{text}' is neither a model nor a function with vocab_size and order set on it"
+    if callable(given) or isinstance(given, torch.nn.Module):
+        said += (
+            f": in the file, model = posteer.wrap({text.rpartition(':')[2]}) makes one of a network"
+        )
+    require(is_function_model(given), said)
     return function_model(given, text, home=home)
 
 

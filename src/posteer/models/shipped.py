@@ -39,6 +39,10 @@ def load(name: str | Any, device: Any = "auto") -> TransformerModel:
     if name and "\0" not in name and folder.is_dir():
         trained = folder / "model"
         return load_model(trained if trained.is_dir() else folder, name).to(device)
+    code = name.endswith(".py") and "\0" not in name and folder.is_file()
+    require(
+        not code, f"'{shown(name)}' is a file: expected what it calls the model, {shown(name)}:NAME"
+    )
     raise InputError(
         f"unknown model '{shown(name)}': {meant(name, _said(shipped))}expected "
         f"{', '.join(shipped)}, a model folder, exact:urn, exact:beta-bernoulli, "

@@ -10,7 +10,7 @@ from torch import nn
 
 from posteer.core.device import undisturbed
 from posteer.core.errors import require
-from posteer.core.spec import meant, shown
+from posteer.core.spec import meant, shown, within
 from posteer.models.function import DECLARED, Adapted, function_model, is_function_model
 from posteer.models.protocol import Model
 from posteer.models.wrapped.alphabets import Tokenizer
@@ -25,12 +25,12 @@ def wrap(
     tokenizer: Tokenizer | Any = None,
     alphabet: Any = None,
     text: str | Any = "",
-    order: int | None = None,
+    order: int | Any = None,
     name: str | None = None,
     vocab_size: int | None = None,
-    max_length: int | None = None,
-    first: int | None = None,
-    embedding: nn.Module | None = None,
+    max_length: int | Any = None,
+    first: int | Any = None,
+    embedding: nn.Module | Any = None,
     **how: Any,
 ) -> Model:
     """A model of anything that predicts the next token.
@@ -49,10 +49,18 @@ def wrap(
     """
     if isinstance(model, Model):
         return model.over(alphabet, text)
+    require(
+        not isinstance(model, str),
+        f"'{shown(model)}' is a name: posteer.open_model opens it, and every function takes it",
+    )
     called = str(name or getattr(model, "__name__", type(model).__name__))
     for key in how:
-        known = key in DECLARED
-        require(known, f"{called}: unknown '{shown(key)}': {meant(key, DECLARED)}")
+        what = f"{meant(key, DECLARED)}expected one of {', '.join(DECLARED)}"
+        require(key in DECLARED, f"{called}: unknown '{shown(key)}': {what}")
+    _require_kinds(called, tokenizer, embedding, how.get("prior"))
+    order = None if order is None else within(order, "order", 0)
+    max_length = None if max_length is None else within(max_length, "max_length", 1)
+    first = None if first is None else within(first, "first", 0)
     network = _network_of(model)
     says = vocab_size is not None or bool(how) or is_function_model(model)
     if network is not None and not says:
@@ -79,6 +87,16 @@ def wrap(
     if name:  # whatever it calls itself: banks know it by that
         adapted.known_as, adapted.own_name, adapted.name = adapted.name, adapted.name, called
     return adapted.over(alphabet, text)
+
+
+def _require_kinds(name: str, tokenizer: Any, embedding: Any, prior: Any) -> None:
+    """Refuse what cannot be the thing it is given as."""
+    reads = tokenizer is None or (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode"))
+    require(reads, f"{name}: tokenizer {shown(tokenizer)}: expected one with encode and decode")
+    looks_up = embedding is None or isinstance(embedding, nn.Module)
+    require(looks_up, f"{name}: embedding {shown(embedding)}: expected a part of the network")
+    known = prior is None or hasattr(prior, "family")
+    require(known, f"{name}: prior {shown(prior)}: expected such as posteer.open_process('urn')")
 
 
 def is_function(given: Any) -> bool:

@@ -11,16 +11,16 @@ processor's (all threads together), since other work on a machine only adds.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import torch
 from ascent import Setting, arithmetic
 from search import LENGTH, direct, nanogcg_values, ours
+from startup import SOURCE, TORCH, seconds
 from timing import least_milliseconds, processor
 from torch import Tensor
 
@@ -163,11 +163,12 @@ def gcg(device: torch.device) -> Iterator[Row]:
 
 
 def starts(_device: torch.device) -> Iterator[Row]:
-    """A whole command, whose floor is the import of torch."""
-    command = [sys.executable, "-m", "posteer.cli", "elicit", "--model", "exact:urn"]
-    importing = [sys.executable, "-c", "import torch"]
-    floor = least(partial(subprocess.check_output, importing), torch.device("cpu"), 3)
-    taken = least(partial(subprocess.check_output, command), torch.device("cpu"), 3)
+    """A whole command, whose floor is the import of torch; `startup.py` has more of them."""
+    with TemporaryDirectory() as bytecode:
+        floor, taken = (
+            1e3 * min([seconds(SOURCE, bytecode, arguments) for _ in range(4)][1:])
+            for arguments in (TORCH, ["-m", "posteer", "elicit", "--model", "exact:urn"])
+        )
     yield Row("start: posteer elicit --model exact:urn", taken, floor, {})
 
 

@@ -20,12 +20,12 @@ from posteer.banks import DrawPlan, LatentBank, draw_analytic
 from posteer.core.errors import InputError
 from posteer.core.limits import ENUMERABLE_CLASSES
 from posteer.families.markov.dirichlet import DirichletRows
-from posteer.families.markov.fit import selection
+from posteer.families.markov.fit import expectation_maximisation, selection
 from posteer.families.markov.fit.dirichlet_mixture import DirichletMixture
 from posteer.families.markov.fit.expectation_maximisation import (
     Evidence,
     Fitted,
-    expectation_maximisation,
+    fits_from,
 )
 from posteer.families.markov.means import utility_of_kernels
 from posteer.families.markov.prompt_classes import ClassProblem
@@ -202,17 +202,23 @@ def conjugate_fit(setting: Setting) -> Workload:
     steps: list[int] = []
     latents: list[int] = []
 
-    def counted(evidence: Evidence, start: DirichletMixture, **settings: Any) -> Fitted:
-        fitted = expectation_maximisation(evidence, start, **settings)
-        steps.append(len(fitted.history))
-        latents.append(len(fitted.history) * len(evidence) * len(start))
-        return fitted
+    def counted(
+        evidence: Evidence, starts: list[DirichletMixture], *weights: Tensor, **settings: Any
+    ) -> list[Fitted]:
+        fits = fits_from(evidence, starts, *weights, **settings)
+        made = [len(fitted.history) for fitted in fits]
+        steps.extend(made)
+        latents.append(sum(made) * len(evidence) * len(starts[0]))
+        return fits
 
     def fit() -> None:
         steps.clear()
         latents.clear()
         found[:] = [ConjugateFit(bank)]
-        with patch.object(selection, "expectation_maximisation", counted):
+        with (
+            patch.object(selection, "fits_from", counted),
+            patch.object(expectation_maximisation, "fits_from", counted),
+        ):
             assert len(found[0].mixture) >= 1
 
     def cost() -> Cost:

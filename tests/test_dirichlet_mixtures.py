@@ -18,8 +18,8 @@ from posteer.families.markov.fit.expectation_maximisation import (
     KnownKernels,
     RolloutCounts,
     fit_dirichlets,
+    fits_from,
     initial_mixture,
-    weighted_fits,
 )
 from posteer.families.markov.fit.goodness import misfit
 from posteer.methods.scorers.conjugate import ConjugateFit
@@ -92,11 +92,39 @@ def test_the_likelihood_never_falls(kind, n_components):
     evidence = evidences()[kind]
     start = initial_mixture(SPACE, evidence, n_components, numpy_stream(0, "start"))
     weights = torch.from_numpy(numpy_stream(3, "weights").standard_exponential(400))
-    (found,) = weighted_fits(evidence, start, weights[None], tolerance=-torch.inf, max_steps=60)
+    (found,) = fits_from(evidence, [start], weights[None], tolerance=-torch.inf, max_steps=60)
     history = found.history
     steps = np.diff(history)
     assert steps.min() > -1e-9 * max(1, abs(history[-1]))
     assert np.isfinite(history).all()
+
+
+def test_climbs_at_once_are_those_climbed_alone():
+    """Up to rounding, which sums in another shape and a few hundred steps may have grown."""
+    evidence = evidences()["kernels"]
+    starts = [initial_mixture(SPACE, evidence, 2, numpy_stream(k, "start")) for k in range(3)]
+    weights = torch.from_numpy(numpy_stream(3, "weights").standard_exponential((3, 400)))
+    together = fits_from(evidence, starts, weights)
+    for start, weighed, found in zip(starts, weights, together, strict=True):
+        (alone,) = fits_from(evidence, [start], weighed[None])
+        assert len(alone.history) == len(found.history)
+        near = torch.isclose(alone.mixture.concentration, found.mixture.concentration, rtol=1e-6)
+        assert bool(near.all())
+
+
+def test_a_fit_that_has_settled_is_tried_once(monkeypatch):
+    """Where no step can be seen none is halved: the start is valued, and one proposal."""
+    logs = (torch.digamma(ALPHA) - torch.digamma(ALPHA.sum(-1, keepdim=True))).contiguous()
+    asked, real = [], torch.lgamma
+
+    def counted(values):
+        asked.append(values.shape)
+        return real(values)
+
+    monkeypatch.setattr(torch, "lgamma", counted)
+    found = fit_dirichlets(logs, ALPHA, steps=3)
+    assert bool(torch.isclose(found, ALPHA, rtol=1e-12).all())
+    assert len(asked) == 2 * 2
 
 
 def test_a_known_mixture_is_recovered():

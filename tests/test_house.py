@@ -60,12 +60,12 @@ ORDER = {
     "claims tables",
     "views": "sentences catalogue machine figures terminal paper notebook pages",
     "views.figures": "canvas compare checks sweep",
-    "views.terminal": "panels record banks compare sweep show models catalogue",
+    "views.terminal": "panels training record banks compare sweep show models catalogue",
     "views.paper": "figures reasons report",
     "views.notebook": "html plots frames",
     "views.pages": "bundle columns curves latents facts report",
     "explorer": "menu asked frames runs steering guard server",
-    "cli": "options checking sweep trainings pages listing __main__",
+    "cli": "loading options checking sweep trainings pages listing __main__",
 }
 """The modules and packages of each room, each importing only from those before it."""
 

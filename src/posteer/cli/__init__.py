@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from posteer import __version__
 from posteer.cli import checking, listing, pages, sweep, trainings
+from posteer.cli.loading import loading
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -70,9 +71,10 @@ def elicit(
     as_json: AsJson = False,
 ) -> None:
     """Find a prompt after which the model's continuations have high utility."""
-    from posteer.api import elicit as find
-    from posteer.views import VIEWS
-    from posteer.views.terminal import panels as console
+    with loading():
+        from posteer.api import elicit as find
+        from posteer.views import VIEWS
+        from posteer.views.terminal import panels as console
 
     VIEWS[view]  # an unknown one is refused before anything runs
     with console.delayed_progress() as progress:
@@ -98,12 +100,13 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Methods side by side: what they find, what they cost, when a bank pays for itself."""
-    from posteer.api import compare as beside
-    from posteer.core.spec import split_names
-    from posteer.results import trajectory
-    from posteer.views import VIEWS
-    from posteer.views.figures import canvas as figures
-    from posteer.views.terminal import panels as console
+    with loading():
+        from posteer.api import compare as beside
+        from posteer.core.spec import split_names
+        from posteer.results import trajectory
+        from posteer.views import VIEWS
+        from posteer.views.figures import canvas as figures
+        from posteer.views.terminal import panels as console
 
     VIEWS[view]
     if figure is not None:
@@ -147,9 +150,10 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """The expected utility of a given prompt, and its rank among all prompts of its length."""
-    from posteer.api import evaluate as judge
-    from posteer.views import VIEWS
-    from posteer.views.terminal import panels as console
+    with loading():
+        from posteer.api import evaluate as judge
+        from posteer.views import VIEWS
+        from posteer.views.terminal import panels as console
 
     VIEWS[view]
     asked: dict[str, Any] = {"horizon": horizon, "seed": seed, "context": context, "rank": rank}
@@ -212,12 +216,13 @@ def sample(
 
     The paper calls this predictive Monte Carlo.
     """
-    from posteer.banks import sampling
-    from posteer.banks.checks import report as checks
-    from posteer.models import open_model
-    from posteer.views.figures import canvas as figures
-    from posteer.views.terminal import banks
-    from posteer.views.terminal import panels as console
+    with loading():
+        from posteer.banks import sampling
+        from posteer.banks.checks import report as checks
+        from posteer.models import open_model
+        from posteer.views.figures import canvas as figures
+        from posteer.views.terminal import banks
+        from posteer.views.terminal import panels as console
 
     require(out is not None or check, "expected --out FILE for the bank, or --check")
     require(figure is None or check, "--figure shows what --check found: give both")
@@ -296,13 +301,13 @@ def train(
     """
     from posteer.training import plan as plans
     from posteer.training.ranks import is_first
-    from posteer.views.terminal import panels as console
+    from posteer.views.terminal.training import watch_training
 
     plan = plans.make_plan(preset, process, vars(shape), vars(schedule))
     require(checkpoint_every >= 1, f"{checkpoint_every} steps: expected at least 1")
     require(checkpoint_seconds >= 0, f"{checkpoint_seconds} seconds: expected at least 0")
     often = (checkpoint_every, checkpoint_seconds)
-    done = console.watch_training(plan, out, device, max_minutes, often, quiet=as_json)
+    done = watch_training(plan, out, device, max_minutes, often, quiet=as_json)
     if as_json and is_first():
         print_json(done)
     if done["status"] == "diverged":
@@ -318,8 +323,9 @@ def models(
     as_json: AsJson = False,
 ) -> None:
     """The trained models inside the package, checked against their hashes."""
-    from posteer.models import abilities, kinds_of_models, model_facts, shipped_models
-    from posteer.views.terminal import models as console
+    with loading():
+        from posteer.models import abilities, kinds_of_models, model_facts, shipped_models
+        from posteer.views.terminal import models as console
 
     facts = [model_facts(folder) for folder in shipped_models().values()]
     if verbose:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from posteer.cli.loading import loading
 from posteer.cli.options import (
     Alphabet,
     AsJson,
@@ -47,13 +48,14 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Test whether a model predicts by Bayes' rule over its latents, and how far off it is."""
-    from posteer.banks import sampling
-    from posteer.banks.checks import report as checks
-    from posteer.banks.drawn import load_bank
-    from posteer.models import open_model
-    from posteer.views.figures import canvas as figures
-    from posteer.views.terminal import banks
-    from posteer.views.terminal import panels as console
+    with loading():
+        from posteer.banks import sampling
+        from posteer.banks.checks import report as checks
+        from posteer.banks.drawn import load_bank
+        from posteer.models import open_model
+        from posteer.views.figures import canvas as figures
+        from posteer.views.terminal import banks
+        from posteer.views.terminal import panels as console
 
     sizes = rollouts is not None or length is not None
     require(bank is None or not sizes, "--bank has its own size: leave --rollouts and --length out")

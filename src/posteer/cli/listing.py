@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from posteer.cli.loading import loading
 from posteer.cli.options import AsJson, print_json
 from posteer.core.registry import Registry
 
@@ -18,9 +19,10 @@ Shell = Annotated[
 
 def methods(name: Only = None, /, *, as_json: AsJson = False) -> None:
     """Every method by name: what it does, its settings, a command that runs it."""
-    from posteer.methods.registry import METHODS
-    from posteer.views.catalogue import methods_in_words
-    from posteer.views.terminal.catalogue import show_catalogue
+    with loading():
+        from posteer.methods.registry import METHODS
+        from posteer.views.catalogue import methods_in_words
+        from posteer.views.terminal.catalogue import show_catalogue
 
     found = methods_in_words(_chosen(METHODS, name))
     if as_json:
@@ -31,9 +33,10 @@ def methods(name: Only = None, /, *, as_json: AsJson = False) -> None:
 
 def utilities(name: Only = None, /, *, as_json: AsJson = False) -> None:
     """Every utility by name: what it is, its settings, a command that uses it."""
-    from posteer.goals.utilities import UTILITIES
-    from posteer.views.catalogue import YOUR_OWN, utilities_in_words
-    from posteer.views.terminal.catalogue import show_catalogue
+    with loading():
+        from posteer.goals.utilities import UTILITIES
+        from posteer.views.catalogue import YOUR_OWN, utilities_in_words
+        from posteer.views.terminal.catalogue import show_catalogue
 
     found = utilities_in_words(_chosen(UTILITIES, name))
     if as_json:

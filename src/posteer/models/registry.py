@@ -10,7 +10,6 @@ from posteer.core.device import pick_device, undisturbed
 from posteer.core.registry import Registry
 from posteer.models.meter import metered
 from posteer.models.protocol import Model
-from posteer.models.wrapped.wrapping import wrap
 
 KINDS: Registry[Callable[[str, str], Model]] = Registry(
     "kind of model",
@@ -48,6 +47,8 @@ def open_model(
     place = pick_device("auto" if device is None else device)
     if isinstance(given, str):
         return KINDS[_kind_of(given)](given, place).over(alphabet, text)
+    from posteer.models.wrapped.wrapping import wrap  # other people's networks: not for a name
+
     opened = wrap(given, alphabet=alphabet, text=text)
     return opened if device is None and isinstance(given, Model) else opened.to(place)
 

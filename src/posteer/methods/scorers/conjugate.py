@@ -24,7 +24,7 @@ from posteer.families.markov.fit.expectation_maximisation import (
     Evidence,
     evidence_of,
     expectation_maximisation,
-    weighted_fits,
+    fits_from,
 )
 from posteer.families.markov.fit.selection import (
     FINER,
@@ -164,7 +164,8 @@ class ConjugateFit(HardPromptPosterior):
         some, fits = evidence.select(rows), list[DirichletMixture]()
         at_once = max(1, NUMBERS_AT_ONCE // (n * self.mixture.concentration.numel()))
         for part in weights.split(at_once):
-            again = weighted_fits(some, self.mixture, part, max_steps=100, tolerance=TOLERANCE)
+            starts = [self.mixture] * len(part)
+            again = fits_from(some, starts, part, max_steps=100, tolerance=TOLERANCE)
             fits += [one.mixture for one in again]
         return fits
 

@@ -45,7 +45,9 @@ class DirichletMixture(MarkovPrior):
         """`log pi_j + log Dirichlet(kernel | alpha_j)` of kernels given by their logarithms."""
         norm = torch.lgamma(self.concentration.sum(-1)).sum(-1)
         norm = norm - torch.lgamma(self.concentration).sum((-2, -1))
-        return logs.flatten(1) @ (self.concentration - 1).flatten(1).T + norm + self.log_weights
+        constant = (norm + self.log_weights)[:, None]
+        # latents side by side in memory: sums over components then run along them
+        return torch.addmm(constant, (self.concentration - 1).flatten(1), logs.flatten(1).T).T
 
     def log_density(self, logs: Float[Tensor, "n C V"]) -> Float[Tensor, "n"]:
         """Log-density of kernels given by their logarithms."""
@@ -59,7 +61,7 @@ class DirichletMixture(MarkovPrior):
             rows = torch.lgamma(prior.sum(-1)) - torch.lgamma((prior + counts).sum(-1))
             entries = torch.lgamma(prior + counts) - torch.lgamma(prior)
             columns.append(log_weight + rows.sum(-1) + entries.sum((-2, -1)))
-        return torch.stack(columns, -1)
+        return torch.stack(columns).T
 
     def log_marginal(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B"]:
         return self.component_log_evidence(counts).logsumexp(-1)

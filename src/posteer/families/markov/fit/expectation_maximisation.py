@@ -10,6 +10,7 @@ that were never visited carry no evidence, the treatment of such rows plays no p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -29,6 +30,10 @@ MOST_CONCENTRATED = 1e6
 
 LEAST_ENTRY = 1e-4
 """Smallest entry of a concentration, for the same reason at the corners."""
+
+
+SETTLED = 1e-8
+"""Newton step of an entry, as a share of it, after which no further one can be seen."""
 
 
 @runtime_checkable
@@ -130,49 +135,60 @@ def expectation_maximisation(
     tolerance: float = 1e-6,
 ) -> Fitted:
     """Climb from `start` until a step gains less than `tolerance` per latent."""
-    alike = torch.ones(1, len(evidence), dtype=torch.float64)
-    (fitted,) = weighted_fits(evidence, start, alike, max_steps=max_steps, tolerance=tolerance)
+    (fitted,) = fits_from(evidence, [start], max_steps=max_steps, tolerance=tolerance)
     return fitted
 
 
-def weighted_fits(
+def fits_from(
     evidence: Evidence,
-    start: DirichletMixture,
-    weights: Float[Tensor, "R L"],
+    starts: Sequence[DirichletMixture],
+    weights: Float[Tensor, "R L"] | None = None,
     *,
     max_steps: int = 300,
     tolerance: float = 1e-6,
 ) -> list[Fitted]:
-    """One climb from `start` for each row of weights, of mean one, which make latents count more or
-    less, as a bootstrap does. All climb at once; those that are done leave."""
-    n, space = len(start), start.space
-    log_weights = start.log_weights.expand(len(weights), -1).clone()
-    concentration = start.concentration.expand(len(weights), -1, -1, -1).clone()
+    """One climb from each start, all of as many components, and with its row of weights.
+
+    Weights, of mean one, make latents count more or less, as a bootstrap does. All climb at once;
+    those that are done leave.
+    """
+    n, space = len(starts[0]), starts[0].space
+    log_weights = torch.stack([start.log_weights for start in starts])
+    concentration = torch.stack([start.concentration for start in starts])
+    if weights is None:
+        weights = concentration.new_ones(1, 1).expand(len(starts), len(evidence))
     histories: list[list[float]] = [[] for _ in weights]
     climbing = torch.arange(len(weights))
     for step in range(max_steps + 1):
         stacked = DirichletMixture(
             space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
         )
-        joint = evidence.log_densities(stacked).unflatten(1, (len(climbing), n))
-        alone = n == 1  # a component that shares with none has all
-        evidences = joint[..., 0] if alone else joint.logsumexp(-1)
-        values = (weights[climbing].T * evidences).mean(0).tolist()
-        gains = torch.ones(len(climbing), dtype=torch.bool)
+        joint = evidence.log_densities(stacked).T.unflatten(0, (len(climbing), n))  # [R, J, L]
+        own = weights[climbing]
+        if n == 1:  # a component that shares with none has all
+            evidences, shares = joint[:, 0], own[:, None]
+        else:
+            peak = joint.amax(1, keepdim=True)
+            shares = (joint - peak).exp_()
+            total = shares.sum(1, keepdim=True)
+            evidences = (peak + total.log())[:, 0]
+            shares *= own[:, None] / total
+        gaining = []
+        values = (own * evidences).mean(1).tolist()
         for place, (row, value) in enumerate(zip(climbing.tolist(), values, strict=True)):
             known = histories[row]
-            gains[place] = not known or value - known[-1] >= tolerance
+            if not known or value - known[-1] >= tolerance:
+                gaining.append(place)
             known.append(value)
-        climbing, joint, evidences = climbing[gains], joint[:, gains], evidences[:, gains]
-        if len(climbing) == 0 or step == max_steps:
+        if not gaining or step == max_steps:
             break
-        own = weights[climbing].T[..., None]
-        shares = own if alone else (joint - evidences[..., None]).exp() * own
-        stacked = DirichletMixture(
-            space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
-        )
-        totals = shares.sum(0)
-        fitted = _maximised(evidence, stacked, shares.flatten(1), totals.flatten())
+        if len(gaining) < len(climbing):
+            climbing, shares = climbing[gaining], shares[gaining]
+            stacked = DirichletMixture(
+                space, log_weights[climbing].flatten(), concentration[climbing].flatten(0, 1)
+            )
+        totals = shares.sum(-1)
+        fitted = _maximised(evidence, stacked, shares.flatten(0, 1).T, totals.flatten())
         concentration[climbing] = fitted.unflatten(0, totals.shape)
         log_weights[climbing] = totals.clamp(min=1e-300).log().log_softmax(-1)
     found = zip(log_weights, concentration, histories, strict=True)
@@ -198,7 +214,9 @@ def fit_dirichlets(
     """Maximise `lgamma(A) - sum lgamma(alpha) + sum alpha mean_logs` in each row (Minka 2000).
 
     The Hessian is a diagonal plus a constant, so a Newton step costs no more than a gradient; it
-    is halved until the objective does not fall, which concavity grants sooner or later.
+    is halved until the objective does not fall by more than rounding, which concavity grants sooner
+    or later. Newton's steps end by squaring: after one that is below `SETTLED` of every entry
+    the next would be below rounding, and is not made.
     """
 
     def objective(alpha: Tensor) -> Tensor:
@@ -211,6 +229,7 @@ def fit_dirichlets(
         return (alpha * (MOST_CONCENTRATED / total).clamp(max=1.0)).clamp(min=LEAST_ENTRY)
 
     alpha, value = start, objective(start)
+    rounding = 1e-15 * (1 + start * mean_logs.abs()).sum(-1)
     for _ in range(steps):
         total = alpha.sum(-1, keepdim=True)
         gradient = torch.digamma(total) - torch.digamma(alpha) + mean_logs
@@ -225,12 +244,15 @@ def fit_dirichlets(
         for _ in range(12):
             proposed = admissible(alpha - size * step)
             reached = objective(proposed)
-            worse = ~(reached >= value)
+            worse = ~(reached >= value - rounding)
             if not bool(worse.any()):
                 break
             size = torch.where(worse[..., None], size / 2, size)
+        settled = bool((step.abs() <= SETTLED * alpha).all())
         alpha = torch.where(worse[..., None], alpha, proposed)
         value = torch.where(worse, value, reached)
+        if settled:
+            break
     return alpha
 
 

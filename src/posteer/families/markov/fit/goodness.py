@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,18 +50,18 @@ class Misfit:
 def probes(latents: Float[Tensor, "L C V"], seed: int) -> Float[Tensor, "K C V"]:
     """Counts as the latents emit them: on one row, on two, on all."""
     stream = numpy_stream(seed, "probes")
-    n_contexts, tables = latents.shape[1], []
+    n_contexts, known, tables = latents.shape[1], latents.numpy(), []
     for size in PROBE_SIZES:
         for probe in range(PROBES_PER_SIZE):
             n_rows = (1, min(2, n_contexts), n_contexts)[probe % 3]
             rows = stream.permutation(n_contexts)[:n_rows]
-            kernel = latents[int(stream.integers(len(latents)))].numpy()
-            table = torch.zeros(latents.shape[1:], dtype=torch.float64)
+            kernel = known[int(stream.integers(len(known)))]
+            table = np.zeros(kernel.shape)
             per_row = stream.multinomial(size, [1 / n_rows] * n_rows)
             for row, visits in zip(rows, per_row, strict=True):
-                table[row] = torch.from_numpy(stream.multinomial(visits, kernel[row])).double()
+                table[row] = stream.multinomial(visits, kernel[row])
             tables.append(table)
-    return torch.stack(tables)
+    return torch.from_numpy(np.stack(tables))
 
 
 def misfit(mixture: DirichletMixture, latents: Float[Tensor, "L C V"], seed: int = 0) -> Misfit:

@@ -24,6 +24,7 @@ from posteer.families.markov.fit.expectation_maximisation import (
     Evidence,
     Fitted,
     expectation_maximisation,
+    fits_from,
     initial_mixture,
 )
 from posteer.tokens.contexts import ContextSpace
@@ -57,12 +58,11 @@ def best_start(
     space: ContextSpace, evidence: Evidence, n_components: int, seed: int, restarts: int = 3
 ) -> Fitted:
     """The best of a few short climbs, climbed to the end."""
-    starts = range(1 if n_components == 1 else restarts)
-    short = []
-    for start in starts:
+    starts = []
+    for start in range(1 if n_components == 1 else restarts):
         stream = numpy_stream(seed, "dirichlet-mixture", n_components, start)
-        given = initial_mixture(space, evidence, n_components, stream)
-        short.append(expectation_maximisation(evidence, given, max_steps=20))
+        starts.append(initial_mixture(space, evidence, n_components, stream))
+    short = fits_from(evidence, starts, max_steps=20)
     best = max(short, key=lambda fitted: fitted.history[-1])
     rest = expectation_maximisation(evidence, best.mixture, tolerance=TOLERANCE)
     return Fitted(rest.mixture, best.history[:-1] + rest.history)

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 def loading() -> Iterator[None]:
     """Imports within are not looked through for garbage, then or later.
 
-    Modules stay until the process ends, and make 300,000 objects: the collector would go through
-    them again and again while they are made, and once more at the end, for a quarter of the time
-    that it takes to load torch. A process that has torch already is left as it is: what it holds
-    may be garbage one day.
+    Modules stay until the process ends, and make hundreds of thousands of objects: the collector
+    would go through them again and again while they are made, and once more at the end, for a
+    quarter of the time that it takes to load torch. A process that has torch already is left as it
+    is: what it holds may be garbage one day.
     """
     if "torch" in sys.modules or not gc.isenabled():
         yield

@@ -1,4 +1,4 @@
-"""`posteer methods`, `posteer utilities`, `posteer completion`."""
+"""`posteer models`, `posteer methods`, `posteer utilities`, `posteer completion`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,30 @@ Only = Annotated[str | None, Parameter(help="This one alone.")]
 Shell = Annotated[
     Literal["bash", "zsh", "fish"], Parameter(help="The shell that the script is for.")
 ]
+
+
+def models(
+    *,
+    verbose: Annotated[
+        bool, Parameter(negative="", help="What each can do, and every other kind of model.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The trained models inside the package, checked against their hashes."""
+    with loading():
+        from posteer.models import abilities, kinds_of_models, model_facts, shipped_models
+        from posteer.views.terminal import models as console
+
+    facts = [model_facts(folder) for folder in shipped_models().values()]
+    if verbose:
+        facts = [{**fact, "can": abilities(str(fact["name"]))} for fact in facts]
+    kinds = kinds_of_models() if verbose else []
+    if as_json:
+        print_json({"models": facts, "kinds": kinds} if verbose else facts)
+        return
+    console.show_models(facts)
+    if verbose:
+        console.show_abilities(facts, kinds)
 
 
 def methods(name: Only = None, /, *, as_json: AsJson = False) -> None:

@@ -66,18 +66,19 @@ def closed_by_server(line):
 
 
 def test_idle_connections_do_not_keep_others_out(tmp_path):
-    with served(tmp_path / "runs", patience=0.5) as serving:
+    with served(tmp_path / "runs", patience=3.0) as serving:
         host = f"Host: 127.0.0.1:{serving.port}\r\n".encode()
         whole = b"GET / HTTP/1.1\r\n" + host + b"\r\n"
-        begun = (b"", b"GET / HTTP/1.1\r\nHost:", whole, whole + b"GET /")
-        lines = [idle(serving, begun[at % 4]) for at in range(MOST_CONNECTIONS)]
+        body = b"POST / HTTP/1.1\r\n" + host + b"Content-Length: 9\r\n\r\n"
+        begun = (b"", b"GET / HTTP/1.1\r\nHost:", whole, whole + b"GET /", body)
+        lines = [idle(serving, begun[at % 5]) for at in range(MOST_CONNECTIONS)]
         for line in lines:
             closed_by_server(line)
         assert opened(serving.address) == 200
 
 
 def test_who_listens_to_a_run_is_not_idle(tmp_path):
-    with served(tmp_path / "runs", patience=0.2) as serving:
+    with served(tmp_path / "runs", patience=2.0) as serving:
         visitor = Visitor(serving).enter()
         with serving.runs.hand:  # the run waits
             run = visitor.post("/api/runs", **ASKED)
@@ -111,7 +112,6 @@ def test_a_run_that_is_done_again_is_there_at_any_moment(tmp_path, monkeypatch):
         assert once() == "failed"
         assert RunStore(tmp_path / "runs").read(name) == before, "it was not forgotten"
     assert once() == "done"
-    assert RunStore(tmp_path / "runs").read(name) != before, "seconds differ"
     assert RunStore(tmp_path / "runs").names() == {name}
 
 

@@ -239,3 +239,10 @@ def test_a_reader_that_goes_away_is_no_fault(line):
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_command_without_an_output_is_no_fault():
+    """As in `posteer methods >&-`, and as some that start programs leave it."""
+    closed = f"exec {sys.executable} -m posteer utilities >&-"
+    done = subprocess.run(["sh", "-c", closed], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -181,6 +181,19 @@ def test_a_file_that_changes_in_between_is_read_again(changed, both):
         assert 2.0 in (names["BASE"], names["WORTH"])
 
 
+def test_a_neighbour_that_is_imported_late_and_changes_is_read_again(both):
+    text = "def score(y):\n    from helper import WORTH\n    return WORTH * y[0]\n"
+    (both / "f.py").write_text(text)
+    found = []
+    with one_call():
+        for worth in ("1.0", "22.0"):
+            (both / "helper.py").write_text(f"WORTH = {worth}\n")
+            score, home = object_from_file("f.py:score")
+            with home.entered():
+                found.append(score([1]))
+    assert found == [1.0, 22.0]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

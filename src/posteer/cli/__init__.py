@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
 
@@ -349,7 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 print_error=False,
                 result_action="return_value",
             )
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as some that start us leave it
+            sys.stdout.flush()
     except (BrokenPipeError, SystemExit) as left:
         if isinstance(left, SystemExit) and not isinstance(left.__context__, BrokenPipeError):
             raise
@@ -368,7 +370,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _leave_unread() -> NoReturn:
     """Our reader has gone, as in `posteer ... | head`: end quietly, as tools do."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(AttributeError, OSError):  # no stream, or none of the system's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(141)
 
 

@@ -27,10 +27,11 @@ from posteer.core.spec import meant, shown
 
 @dataclass(eq=False)
 class Home:
-    """The folder of a user's file, and what was imported from it."""
+    """The folder of a user's file, what was imported from it, and the texts of that."""
 
     folder: Path
     modules: dict[str, ModuleType] = field(default_factory=dict)
+    texts: dict[Path, bytes] = field(default_factory=dict)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -51,10 +52,16 @@ class Home:
                 sys.path.remove(str(self.folder))
             for name in list(takewhile(lambda name: name != newest, reversed(sys.modules))):
                 if self._owns(sys.modules[name]):
-                    self.modules[name] = sys.modules[name]
+                    self._adopt(name, sys.modules[name])
             for name in self.modules:
                 sys.modules.pop(name, None)
             sys.modules.update(covered)
+
+    def _adopt(self, name: str, module: ModuleType) -> None:
+        self.modules[name] = module
+        path = Path(module.__file__ or "")
+        if path.is_file():
+            self.texts[path] = path.read_bytes()
 
     def _owns(self, module: Any) -> bool:
         where = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
@@ -96,15 +103,16 @@ def leaving(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class _Executed:
-    """What a file defines, and the texts that were executed for it."""
+    """What a file defines."""
 
     names: dict[str, Any]
     home: Home
-    texts: dict[Path, bytes]
 
     @property
     def is_as_it_was(self) -> bool:
-        return all(path.is_file() and path.read_bytes() == t for path, t in self.texts.items())
+        """The file and all that was imported from beside it until now."""
+        texts = self.home.texts.items()
+        return all(path.is_file() and path.read_bytes() == text for path, text in texts)
 
 
 def _executed(path: Path, called: str) -> _Executed:
@@ -113,12 +121,10 @@ def _executed(path: Path, called: str) -> _Executed:
     known = kept.get(whole)
     if known is not None and known.is_as_it_was:
         return known
-    home, text = Home(whole.parent), whole.read_bytes()
+    home = Home(whole.parent, texts={whole: whole.read_bytes()})
     with users_own(f"'{called}'", home):
         names = runpy.run_path(str(path), run_name="posteer_user_file")
-    beside = (Path(str(one.__file__)) for one in home.modules.values() if one.__file__)
-    texts = {one: one.read_bytes() for one in beside if one.is_file()}
-    kept[whole] = _Executed(names, home, {whole: text, **texts})
+    kept[whole] = _Executed(names, home)
     return kept[whole]
 
 

@@ -206,7 +206,8 @@ class Hurried(H11Protocol):
         """`before` is the request that was the last one when the wait began."""
         if self.transport.is_closing():
             return
-        if self.cycle is before and (before is None or before.response_complete):
+        idle = before is None or before.response_complete or before.more_body
+        if self.cycle is before and idle:
             self.transport.close()
         else:
             self._look_later()

@@ -17,7 +17,7 @@ from posteer.families.protocol import Prior
 from posteer.models.protocol import Can, Model
 from posteer.models.transformer.network import Block, Transformer
 from posteer.models.transformer.packed import packed_log_probs
-from posteer.models.trees import continuation_tree
+from posteer.models.trees import continuation_tree, prompt_tree
 from posteer.tokens.contexts import ContextSpace
 
 
@@ -142,7 +142,10 @@ class TransformerModel(Model):
     @torch.no_grad()
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
         """The same; what prompts begin with in common is read once."""
-        return packed_log_probs(self.network, prompts, horizon)
+        if self.device.type == "cpu":
+            return packed_log_probs(self.network, prompts, horizon)
+        tree = prompt_tree(prompts, self.vocab_size, horizon)
+        return self.network.tree_log_probs(self.network.tokens.weight[None, :0], tree)
 
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int

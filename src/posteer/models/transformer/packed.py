@@ -78,8 +78,10 @@ def packed_log_probs(
     network: Transformer, prompts: Int[Tensor, "B m"], horizon: int
 ) -> Float[Tensor, "B Y"]:
     """Log-probabilities of all continuations of all prompts."""
-    device = network.head.weight.device
-    packed = pack(prompts.cpu(), network.shape.vocab_size, horizon)
+    device, vocab = network.head.weight.device, network.shape.vocab_size
+    if len(prompts) == 0:
+        return torch.empty(0, vocab**horizon, device=device)
+    packed = pack(prompts.cpu(), vocab, horizon)
     x = network.tokens(packed.tokens.to(device))[None]
     if network.positions is not None:
         network.require_positions(int(packed.places.max()) + 1)
@@ -88,7 +90,7 @@ def packed_log_probs(
         assert isinstance(block, Block)
         x = block.feed(x + _attend(block.attention, block.attention_norm(x), packed.groups))
     laws = network.head(network.norm(x))[0].float().log_softmax(-1)
-    below = continuation_tree(network.shape.vocab_size, horizon)
+    below = continuation_tree(vocab, horizon)
     return below.join(laws[packed.ends.to(device)])
 
 

@@ -26,6 +26,7 @@ def score(y):
         new = not any(name.endswith(f"-{os.getpid()}.json") for name in solved)
         if new or os.path.exists(os.path.join(HERE, "open")):
             return y[0] + 0.5 * y[1]
+        open(os.path.join(HERE, f"waiting-{os.getpid()}"), "w").close()
         time.sleep(0.005)
 """
 
@@ -63,12 +64,12 @@ class Gate:
         return len(list((self.out / "runs").glob("[!.]*.json")))
 
     def workers(self):
-        """Processes that have solved something, by their number."""
-        found = (self.out / "sessions").glob("[!.]*.json")
-        return {int(path.stem.rpartition("-")[2]) for path in found}
+        """Processes that have solved a batch and wait at the gate with another, by their number.
+        Before that they might be killed between two files: that is another test."""
+        return {int(path.name.rpartition("-")[2]) for path in self.folder.glob("waiting-*")}
 
     def one_more(self, known, running=lambda: True):
-        """A process that has solved something and was not known; it is in its second batch now."""
+        """A process that waits in its second batch and was not known."""
         assert wait_for(lambda: self.workers() - known, running, CEILING), "no one has come"
         return next(iter(self.workers() - known))
 

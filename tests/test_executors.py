@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,10 +12,11 @@ import pytest
 from sweeps import SMALL, small, toml
 
 from posteer.cli import main
+from posteer.core import userfiles
 from posteer.core.errors import InputError
 from posteer.core.spec import Spec
 from posteer.sweeps.execution import run_sweep
-from posteer.sweeps.executors import EXECUTORS, Work, run_here
+from posteer.sweeps.executors import EXECUTORS, Work, on_slurm, prepared, run_here
 from posteer.sweeps.executors.local import run as local
 from posteer.sweeps.jobs.sweep import SweepJob
 from posteer.sweeps.runner import Report
@@ -101,6 +103,29 @@ def test_by_command(toy, tmp_path, monkeypatch, capsys):
     assert not Path("other").exists()
 
 
+@pytest.mark.parametrize(
+    "executor", ["local", pytest.param("slurm(cluster=local,cpus=1)", marks=pytest.mark.slow)]
+)
+def test_the_store_is_looked_at_before_workers_start(tmp_path, executor):
+    """What they had stored by the first look would be told to nobody."""
+    if executor != "local":
+        pytest.importorskip("submitit")
+    happened = []
+
+    class Told(SweepJob):
+        def watch(self, report):
+            happened.append("watch")
+            return super().watch(report)
+
+        def to_json(self):
+            happened.append("order")
+            return super().to_json()
+
+    run_sweep(small(**FEW), tmp_path)
+    prepared(executor)(Told(tmp_path, small(**FEW)), "cpu", 2, Report())
+    assert happened == ["watch", "order", "order"]
+
+
 def test_what_a_worker_cannot_go_on_from_is_raised_here(tmp_path):
     with pytest.raises(InputError, match="no sweep was run here"):
         local(Work(SweepJob(tmp_path, small(**FEW)), "cpu", 2, Report()))
@@ -118,6 +143,38 @@ def test_workers_killed_from_outside_are_told_and_what_they_solved_is_kept(tmp_p
         run_sweep(config, Path("runs"), workers=2)
     assert RunStore.open(Path("runs")).records()[1] == {}
     assert run_sweep(config, Path("runs")).statuses == {"done": 2}
+
+
+PREEMPTED = """
+import os, signal
+def score(y):
+    if os.path.exists("runs/sessions"):
+        os.kill(os.getpid(), signal.SIGUSR2)
+    return y[0]
+"""
+
+
+@pytest.mark.parametrize("end", [SystemExit(-1), RuntimeError("timed out too many times")])
+def test_a_preempted_job_blames_no_users_function(tmp_path, monkeypatch, end):
+    """submitit ends a job by raising where the signal finds it: no run has failed by that."""
+    submitit = pytest.importorskip("submitit")
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(PREEMPTED)
+
+    def preempted(*_signal):
+        again = on_slurm.Worker("", tmp_path).checkpoint()
+        assert isinstance(again, submitit.helpers.DelayedSubmission)
+        raise end
+
+    before = signal.signal(signal.SIGUSR2, preempted)
+    config = small(**FEW | {"utilities": ["./mine.py:score"], "methods": ["coordinate"]})
+    try:
+        with pytest.raises(type(end)):
+            run_sweep(config, Path("runs"))
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+        userfiles.TOLD_TO_END.clear()
+    assert RunStore.open(Path("runs")).records() == ([], {})
 
 
 def test_the_module_runs_sweeps_with_torch_and_numpy_alone(tmp_path):

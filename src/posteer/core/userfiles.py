@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from threading import Event
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,10 @@ from posteer.core.calls import kept_in_call
 from posteer.core.device import is_out_of_memory
 from posteer.core.errors import InputError, require
 from posteer.core.spec import meant, shown
+
+TOLD_TO_END = Event()
+"""Set by whoever lets a signal end this process by raising wherever it is: then that is raised in a
+user's code too, but is not the user's."""
 
 
 @dataclass(eq=False)
@@ -85,7 +90,8 @@ def users_own(name: str, home: Home | None = None, on: str = "") -> Iterator[Non
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+        out_of_memory = isinstance(error, RuntimeError) and is_out_of_memory(error)
+        if out_of_memory or TOLD_TO_END.is_set():
             raise
         lines = str(error).strip().splitlines()
         what = f": {shown(lines[0])}" if lines else ""
@@ -98,6 +104,8 @@ def leaving(name: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
+        if TOLD_TO_END.is_set():
+            raise
         raise InputError(f"{name} raised SystemExit: {shown(error)}") from error
 
 

@@ -25,6 +25,7 @@ from posteer.core.device import undisturbed
 from posteer.core.leases import Terms
 from posteer.core.sealing import read_sealed, write_sealed
 from posteer.core.spec import within
+from posteer.core.userfiles import TOLD_TO_END
 from posteer.methods.answers import StopReason
 from posteer.methods.registry import open_method
 from posteer.models import Metered, Model, open_model
@@ -135,6 +136,8 @@ class Runner:
         except (OSError, ChangedError):  # the store's disk or the user's files, not the run
             raise
         except Exception as error:
+            if TOLD_TO_END.is_set():
+                raise
             return [_record(run, self.device, error=_words(error)) for run in runs]
         return self._solve_on(model, bank, runs)
 
@@ -146,6 +149,8 @@ class Runner:
         try:
             found = elicit_batch(requests, self.report.within)
         except Exception as error:  # a user's function may raise anything
+            if TOLD_TO_END.is_set():
+                raise
             if len(runs) == 1:
                 return [_record(runs[0], self.device, error=_words(error))]
             half = len(runs) // 2

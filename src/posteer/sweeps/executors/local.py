@@ -45,7 +45,7 @@ run, run_shared = Local(leased=False), Local(leased=True)
 
 def _in_processes(work: Work) -> None:
     """Workers do the same job; this process watches its files."""
-    context = multiprocessing.get_context("spawn")
+    look, context = work.job.watch(work.report), multiprocessing.get_context("spawn")
     complaints = context.SimpleQueue()
     threads = max(1, (os.cpu_count() or 1) // work.workers)
     processes = [
@@ -64,7 +64,7 @@ def _in_processes(work: Work) -> None:
         finally:
             signal.signal(signal.SIGINT, before)
         attend(
-            work,
+            look,
             lambda: any(process.is_alive() for process in processes),
             lambda: [] if complaints.empty() else [complaints.get()],
         )

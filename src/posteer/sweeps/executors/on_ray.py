@@ -44,6 +44,7 @@ class Ray:
 
     def __call__(self, work: Work) -> None:
         ray, found = _library(), _settings(work.spec)[1]
+        look = work.job.watch(work.report)
         with _connected(ray, found, work.workers):
             memory = found["gigabytes"] * 2**30
             task = ray.remote(carry_out_order).options(
@@ -56,7 +57,7 @@ class Ray:
             orders = [order(work, at, found["cpus"]) for at in range(work.workers)]
             tasks = _Tasks(ray, [task.remote(text) for text in orders])
             try:
-                attend(work, tasks.at_work, tasks.complaints)
+                attend(look, tasks.at_work, tasks.complaints)
             finally:
                 tasks.cancel()
 
@@ -122,7 +123,7 @@ def _connected(ray: Any, found: dict[str, Any], workers: int) -> Iterator[None]:
                 object_store_memory=OBJECT_STORE_BYTES,
                 log_to_driver=False,
             )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # of a node that is slow to start Ray says so by a bare one
         why = str(error).splitlines()[0]
         raise InputError(f"no Ray at '{found['address'] or 'local'}': {why}") from error
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from posteer.core.errors import InputError, require
 from posteer.core.leases import Terms
 from posteer.core.spec import Spec, within
+from posteer.core.userfiles import TOLD_TO_END
 from posteer.sweeps.executors.protocol import Work, carry_out, kept_by, order, remote, terms_in
 from posteer.sweeps.executors.watching import attend
 
@@ -37,9 +38,11 @@ class Worker:
             self.told.write_text(complaint)
 
     def checkpoint(self) -> Any:
-        """The same again; submitit asks for it when the job is to be queued again."""
+        """The same again; submitit asks for it when the job is to be queued again, in the handler
+        of a signal, and then raises what ends the process."""
         import submitit
 
+        TOLD_TO_END.set()
         return submitit.helpers.DelayedSubmission(self)
 
 
@@ -59,6 +62,7 @@ class Slurm:
 
     def __call__(self, work: Work) -> None:
         found, folder = _settings(work.spec)[1], kept_by(work, "slurm")
+        look = work.job.watch(work.report)
         for old in folder.glob("complaint-*"):
             old.unlink()
         executor = _library().AutoExecutor(
@@ -73,7 +77,7 @@ class Slurm:
             ]
         try:
             attend(
-                work,
+                look,
                 lambda: not all(job.done() for job in jobs),
                 lambda: [path.read_text() for path in told if path.exists()],
                 logs=folder,

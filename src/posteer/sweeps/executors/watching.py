@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from posteer.core.errors import InputError, require
-from posteer.sweeps.executors.protocol import Work
 
 WATCH_SECONDS = 0.5
 SHARE = 0.1
@@ -15,14 +14,16 @@ SHARE = 0.1
 
 
 def attend(
-    work: Work,
+    look: Callable[[], bool],
     at_work: Callable[[], bool],
     complaints: Callable[[], list[str]] = list,
     logs: Path | None = None,
 ) -> None:
-    """Tell what arrives until no worker is left; what workers complain of is raised."""
-    pause = WATCH_SECONDS
-    look, busy, done = work.job.watch(work.report), True, False
+    """Look at the job's files until no worker is left; what workers complain of is raised.
+
+    `look` is the job's `watch`, begun before the workers were: what was there by then is no news.
+    """
+    pause, busy, done = WATCH_SECONDS, True, False
     while busy:
         time.sleep(pause)
         busy = at_work()  # before the news: none is lost

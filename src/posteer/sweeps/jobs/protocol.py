@@ -38,7 +38,8 @@ class Job(Protocol):
         """Do what is left, beside any others, until nothing is."""
 
     def watch(self, report: Report, /) -> Callable[[], bool]:
-        """A look at the files: tells what is new since the last, and whether all is done."""
+        """A look at the files: tells what is new since the last, or since this call, and whether
+        all is done."""
 
     def to_json(self) -> dict[str, Any]:
         """What another process makes it of, by `job_from`."""

@@ -1,12 +1,13 @@
 """A store of a million runs: written, resumed, tabulated; time, memory, files.
 
-    python benchmarks/million.py --runs 1000000 --folder DIR [--loose]
+    python benchmarks/million.py --runs 1000000 --folder DIR [--loose] [--document docs/SCALING.md]
 
 Records are those of one real batch, with configurations and seals of their own: what is measured is
 the store. Each phase is a process of its own; its memory is the peak of its resident set. `write`
 commits every batch but one as a worker does, `resume` is the whole command that solves the last,
 `tabulate` the rows of all runs and the paper's table of them, `parquet` the file of them. `--loose`
-keeps a file per run, as sweeps of up to ten thousand do, whatever their number.
+keeps a file per run, as sweeps of up to ten thousand do, whatever their number. The last line is a
+row of the page's table, which `--document` puts in the place of the one that is there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -106,6 +108,30 @@ def on_disk(folder: Path) -> dict[str, float]:
     return {"files": files, "megabytes": size / 1e6}
 
 
+def row_of(runs: int, loose: bool, found: dict[str, dict[str, Any]]) -> str:
+    """Of the table in docs/SCALING.md."""
+    spent = [f"{found[phase]['cpu']:.0f} s, {_size(found[phase]['peak_mb'])}" for phase in PHASES]
+    disk = found["disk"]
+    kept = "a file each" if loose or runs <= stores.MOST_LOOSE else "packs"
+    cells = [f"{runs:,}", kept, *spent, f"{disk['files']:,}", _size(disk["megabytes"])]
+    return f"| {' | '.join(cells)} |"
+
+
+def _size(megabytes: float) -> str:
+    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:.1f} GB"
+
+
+def put(row: str, page: Path) -> None:
+    """In the place of the row that begins alike; else as the last."""
+    before, table, after = re.split(
+        r"(?<=<!-- million -->\n)|(?=<!-- /million -->)", page.read_text()
+    )
+    lines, begin = table.splitlines(), row.split("|")[1:3]
+    at = [n for n, line in enumerate(lines) if line.split("|")[1:3] == begin] or [len(lines)]
+    lines[at[0] : at[0] + 1] = [row]
+    page.write_text(before + "\n".join(lines) + "\n" + after)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20_000)
@@ -113,6 +139,7 @@ def main() -> None:
     parser.add_argument("--loose", action="store_true")
     parser.add_argument("--phase", choices=PHASES)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--document", type=Path)
     given = parser.parse_args()
     if given.phase:
         found = measured(given.phase, given.folder / "runs", given.runs, given.loose)
@@ -122,15 +149,22 @@ def main() -> None:
     needed = given.runs * (8192 if given.loose else 4096)
     if room < 3 * needed:
         sys.exit(f"{given.folder}: {room:,} bytes are free, expected {3 * needed:,}")
+    phases: dict[str, dict[str, Any]] = {}
     for phase in PHASES:
         words = [sys.executable, __file__, "--phase", phase, "--runs", str(given.runs)]
         words += ["--folder", str(given.folder), *(["--loose"] if given.loose else [])]
-        done = subprocess.run(words, capture_output=True, text=True)
-        print(done.stdout.strip() or done.stderr, flush=True)
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        print(done.stdout.strip(), flush=True)
+        phases[phase] = json.loads(done.stdout)
         if phase == "write":
-            print(json.dumps({"on disk": on_disk(given.folder)}), flush=True)
+            phases["disk"] = on_disk(given.folder)
+            print(json.dumps({"on disk": phases["disk"]}), flush=True)
     if not given.keep:
         shutil.rmtree(given.folder / "runs")
+    row = row_of(given.runs, given.loose, phases)
+    print(row)
+    if given.document is not None:
+        put(row, given.document)
 
 
 if __name__ == "__main__":

@@ -205,3 +205,20 @@ def test_a_pack_tells_what_it_is(tmp_path):
     (tmp_path / "three.pack").write_bytes(b"")
     found.refresh()
     assert set(found.damaged) == {"two.pack", "three.pack"}
+
+
+def test_a_file_of_many_groups_has_the_rows_of_the_folder(loose, tmp_path, monkeypatch):
+    """Rows come pack by pack; they are held a few at a time, and sorted as columns."""
+    from posteer.sweeps import parquet
+
+    out = tmp_path / "runs"
+    _, commit = committed(out, loose)
+    for batch in work():
+        assert commit(batch)
+    whole = consolidate(out).read_bytes()
+    assert read_rows(out / "results.parquet") == read_rows(out)
+    monkeypatch.setattr(parquet, "ROWS_AT_ONCE", 5)
+    assert consolidate(out).read_bytes() == whole, "however few are held"
+    monkeypatch.setattr(parquet, "ROWS_IN_A_GROUP", 7)
+    assert parquet.library().read_metadata(consolidate(out)).num_row_groups == 4
+    assert read_rows(out / "results.parquet") == read_rows(out)

@@ -69,7 +69,7 @@ def _carry_out(config: SweepConfig, out: Path, as_json: bool, **how: Any) -> Non
     from posteer.views.terminal.sweep import show_outcome, watch_sweep
 
     expansion = expand(config)
-    there = records_of(RunStore(out), expansion)
+    there = list(records_of(RunStore(out), expansion))
     try:
         with watch_sweep(expansion.runs, there, quiet=as_json) as report:
             ended = run_sweep(config, out, report=report, **how)

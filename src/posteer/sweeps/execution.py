@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -119,19 +120,19 @@ def standing(there: Contents) -> Outcome:
     return _counted(there.latest(), there.total)
 
 
-def _counted(records: list[Record], total: int) -> Outcome:
-    statuses = Counter(record["status"] for record in records)
-    errors: dict[str, list[str]] = {}
+def _counted(records: Iterable[Record], total: int) -> Outcome:
+    statuses, errors = Counter[str](), dict[str, list[str]]()
     for record in records:
+        statuses[record["status"]] += 1
         if record["status"] == "failed":
             errors.setdefault(record["error"], []).append(_label(record))
     return Outcome(total, dict(statuses), errors)
 
 
-def records_of(store: RunStore, expansion: Expansion) -> list[Record]:
-    """What is there of a sweep, in short."""
+def records_of(store: RunStore, expansion: Expansion) -> Iterator[Record]:
+    """What is there of a sweep, in short, one at a time."""
     scanned = store.scan(run.name for run in expansion.runs)
-    return [in_short(one) for _, one in scanned if not isinstance(one, DamagedError)]
+    return (in_short(one) for _, one in scanned if not isinstance(one, DamagedError))
 
 
 def _label(record: Record) -> str:

@@ -125,22 +125,22 @@ class Packs:
 
     def read_all(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
         """Runs pack by pack, in order: each pack is read once."""
-        left = {name for run in self.held if wanted(name := run.hex())}
+        left = {run for run in self.held if wanted(run.hex())}
         while left:
             before = len(left)
-            for pack in sorted({self.held[bytes.fromhex(name)] for name in left}):
+            for pack in sorted({self.held[run] for run in left}):
                 try:
                     with open_plain(self.folder / pack) as file:
                         index = read_index(file, str(self.folder / pack))
                         for name, (_, size) in index.places.items():
                             data: bytes = file.read(size)
-                            if name in left:
-                                left.remove(name)
+                            if (run := bytes.fromhex(name)) in left:
+                                left.remove(run)
                                 yield name, data
                 except FileNotFoundError:
                     continue
             self.refresh()
-            left = {name for name in left if bytes.fromhex(name) in self.held}
+            left &= self.held.keys()
             if len(left) == before:
                 return
 

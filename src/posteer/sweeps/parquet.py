@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from posteer.core.sealing import SUMS, check_listed
 KEY = "posteer.sha256"
 _SEAL = re.compile(KEY.encode().replace(b".", rb"\.") + rb"\x18\x40([0-9a-f]{64})")
 _BLANK = b"0" * 64
+ROWS_AT_ONCE, ROWS_IN_A_GROUP = 10_000, 100_000
+"""That are held as dictionaries, and that are one group of a file."""
 KINDS = {"int64": "is_integer", "float64": "is_floating", "bool": "is_boolean"}
 
 
@@ -32,29 +34,94 @@ class Table:
     sealed: bool
 
 
+class Columns:
+    """Rows that come one at a time, kept as columns: a small part of what dictionaries take."""
+
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        library()
+        import pyarrow
+
+        lists = {"list": pyarrow.list_(pyarrow.float32())}
+        self.schema = pyarrow.schema([(name, lists.get(k, k)) for name, k in kinds.items()])
+        self._coded = _of_texts(self.schema, pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
+        self._some: list[dict[str, Any]] = []
+        self._parts: list[Any] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._some.append(row)
+        if len(self._some) >= ROWS_AT_ONCE:
+            self._settle()
+
+    def _settle(self) -> None:
+        import pyarrow
+
+        plain = pyarrow.Table.from_pylist(self._some, schema=self.schema)
+        self._parts.append(plain.cast(self._coded))
+        self._some = []
+
+    def write(
+        self,
+        out: Path,
+        metadata: dict[str, str] | None = None,
+        order: Sequence[str] = (),
+        **how: Any,
+    ) -> None:
+        """One sealed file, sorted by the columns in `order`: the same rows are the same bytes."""
+        parquet = library()
+        import pyarrow
+
+        self._settle()
+        table = pyarrow.concat_tables(self._parts).unify_dictionaries().combine_chunks()
+        self._parts = []
+        place = _places(table, order, self.schema)
+        sink, schema = pyarrow.BufferOutputStream(), self.schema.with_metadata(metadata)
+        with parquet.ParquetWriter(sink, schema, compression="zstd", **how) as writer:
+            for first in range(0, max(len(table), 1), ROWS_IN_A_GROUP):
+                some = table.take(place[first : first + ROWS_IN_A_GROUP])
+                writer.write_table(some.cast(schema))
+            writer.add_key_value_metadata({KEY: _BLANK.decode()})
+        data = bytearray(sink.getvalue())
+        found = _seal_in(data)
+        assert found is not None
+        first, last = found.span(1)
+        del found  # it holds the bytes
+        data[first:last] = hashlib.sha256(data).hexdigest().encode()
+        write_atomically(out, bytes(data))
+
+
+def _of_texts(schema: Any, kind: Any) -> Any:
+    """A schema whose texts are of another type."""
+    from pyarrow import types
+
+    for at, one in enumerate(schema):
+        if types.is_string(one.type):
+            schema = schema.set(at, one.with_type(kind))
+    return schema
+
+
+def _places(table: Any, order: Sequence[str], schema: Any) -> Any:
+    """Where the rows of a sorted table are in this one."""
+    import pyarrow
+    from pyarrow import compute
+
+    if not order:
+        return pyarrow.array(range(len(table)), pyarrow.int64())
+    keys = table.select(order).cast(pyarrow.schema([schema.field(name) for name in order]))
+    return compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in order])
+
+
 def write(
-    rows: list[dict[str, Any]],
+    rows: Iterable[dict[str, Any]],
     kinds: Mapping[str, str],
     out: Path,
     metadata: dict[str, str] | None = None,
     **how: Any,
 ) -> None:
-    """Rows as one sealed file: the same are the same bytes."""
-    parquet = library()
-    import pyarrow
-
-    lists = {"list": pyarrow.list_(pyarrow.float32())}
-    columns = [(name, lists.get(kind, kind)) for name, kind in kinds.items()]
-    table = pyarrow.Table.from_pylist(rows, schema=pyarrow.schema(columns, metadata=metadata))
-    sink = pyarrow.BufferOutputStream()
-    with parquet.ParquetWriter(sink, table.schema, compression="zstd", **how) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({KEY: _BLANK.decode()})
-    data = sink.getvalue().to_pybytes()
-    found = _seal_in(data)
-    assert found is not None
-    digest = hashlib.sha256(data).hexdigest().encode()
-    write_atomically(out, data[: found.start(1)] + digest + data[found.end(1) :])
+    """Rows as one sealed file, in their order."""
+    columns = Columns(kinds)
+    for row in rows:
+        columns.add(row)
+    columns.write(out, metadata, **how)
 
 
 def read(path: Path, kinds: Mapping[str, str], least: set[str]) -> Table:
@@ -105,7 +172,7 @@ def _holds(kind: Any, wanted: str | None) -> bool:
     return bool(getattr(types, KINDS[wanted])(kind))
 
 
-def _seal_in(data: bytes) -> re.Match[bytes] | None:
+def _seal_in(data: bytes | bytearray) -> re.Match[bytes] | None:
     """The last in the file: before the footer the same bytes may be anything."""
     found = None
     for found in _SEAL.finditer(data):  # noqa: B007

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from posteer.core.sealing import list_file
 from posteer.sweeps import parquet
 from posteer.sweeps.configuration import config_from, planned
 from posteer.sweeps.histories import unpack
-from posteer.sweeps.records import COSTS, FIGURES, STATUSES, Row, row_of
+from posteer.sweeps.records import COSTS, FIGURES, STATUSES, Record, Row, row_of
 from posteer.sweeps.runs import name_of
 from posteer.sweeps.store import SESSION, RunStore
 
@@ -27,6 +28,8 @@ LEAST = {"run", "status", "model", "utility", "method", "seed", "length", "horiz
 """Columns that every file of runs has, however old, and without gaps."""
 READ = {*LEAST, "expected_utility", "rank", "ess_fraction", "steps", "max_model_tokens", *COSTS}
 """Columns that tables are made of."""
+ORDER = ("model", "length", "horizon", "method", "utility", "seed", "run")
+"""Columns by which rows are sorted: the same runs are the same rows wherever they come from."""
 TEXTS = ("run", "status", "model", "utility", "method")
 
 
@@ -54,24 +57,23 @@ def read_rows(path: Path) -> list[Row]:
 
 def read_sweep(path: Path) -> Sweep:
     """The same, with how much of the sweep it is."""
-    found = _from_file(path) if path.is_file() else _from_folder(path)
+    found = _from_file(path) if path.is_file() else _from_folder(path, row_of)
     require(len(found.rows) > 0, f"{path}: there are no finished runs here")
-    keys = ("model", "length", "horizon", "method", "utility", "seed", "run")
-    found.rows.sort(key=lambda row: tuple(row[key] for key in keys))
+    found.rows.sort(key=lambda row: tuple(row[key] for key in ORDER))
     return found
 
 
-def _from_folder(path: Path) -> Sweep:
+def _from_folder(path: Path, keep: Callable[[Record], Row | None]) -> Sweep:
+    """Of each run what `keep` returns of its record."""
     store = RunStore.open(path)
-    there = store.contents(row_of)
+    there = store.contents(keep)
     require(
         not there.damaged,
         f"{path}: {len(there.damaged)} runs are damaged, first {next(iter(there.damaged), '')}: "
         "run the sweep's command again",
     )
-    rows = there.records
     unsealed = None if "versions" in store.manifest() else path / "sweep.json"
-    return Sweep(rows, there.total, there.strangers, unsealed)
+    return Sweep(there.records, there.total, there.strangers, unsealed)
 
 
 def _from_file(path: Path) -> Sweep:
@@ -92,8 +94,18 @@ def _from_file(path: Path) -> Sweep:
 def consolidate(folder: Path) -> Path:
     """Write `results.parquet`, one row per run, and `results.histories.parquet` beside it; of a
     large sweep histories are left where they are."""
-    out = folder / "results.parquet"
-    write_parquet(read_rows(folder), out, read_facts(folder))
+    out, columns = folder / "results.parquet", list[parquet.Columns]()
+
+    def keep(record: Record) -> None:
+        row = row_of(record)
+        if not columns:
+            columns.append(parquet.Columns(_kinds(row)))
+        columns[0].add(row)
+
+    _from_folder(folder, keep)
+    require(len(columns) > 0, f"{folder}: there are no finished runs here")
+    columns[0].write(out, _metadata(read_facts(folder)), ORDER)
+    list_file(out)
     if not RunStore.open(folder).is_large:
         write_histories(read_histories(folder), _histories_of(out))
     return out
@@ -177,10 +189,18 @@ def _table(value: Any) -> dict[str, Any]:
 
 def write_parquet(rows: list[Row], out: Path, facts: dict[str, Any]) -> None:
     """Rows as one Parquet file with facts of their sweep: the same are the same bytes."""
-    known = {**dict.fromkeys(INTEGERS, "int64"), **FIGURES, "seconds": "float64"}
-    kinds = {name: known.get(name, "string") for name in rows[0]}
-    parquet.write(rows, kinds, out, {"posteer": json.dumps(facts, sort_keys=True)})
+    parquet.write(rows, _kinds(rows[0]), out, _metadata(facts))
     list_file(out)
+
+
+def _kinds(columns: Iterable[str]) -> dict[str, str]:
+    """The types of a row's columns."""
+    known = {**dict.fromkeys(INTEGERS, "int64"), **FIGURES, "seconds": "float64"}
+    return {name: known.get(name, "string") for name in columns}
+
+
+def _metadata(facts: dict[str, Any]) -> dict[str, str]:
+    return {"posteer": json.dumps(facts, sort_keys=True)}
 
 
 def load_results(path: Path | str | Any, histories: bool = False) -> Any:

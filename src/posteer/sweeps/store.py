@@ -209,9 +209,9 @@ class RunStore:
     def config(self) -> SweepConfig:
         return config_from(self.manifest()["configuration"], str(self.folder / "sweep.json"))
 
-    def contents(self, keep: Callable[[Record], Record] = lambda record: record) -> Contents:
-        """What there is of the sweep, of each record what `keep` returns. A store of an earlier
-        version does not say which versions of posteer it holds runs of: they are not looked at."""
+    def contents(self, keep: Callable[[Record], Record | None] = lambda record: record) -> Contents:
+        """What there is of the sweep, of each record what `keep` returns, if anything. A store of
+        an earlier version does not say of which versions its runs are: they are not looked at."""
         versions, places = self.manifest().get("versions"), planned(self.config())
         records, strangers, damaged = [], [], {}
         for name, one in self.scan():
@@ -220,7 +220,7 @@ class RunStore:
                 continue
             ours = versions is None or one["provenance"].get("posteer") in versions
             if ours and place_of(one["configuration"]) in places:
-                records.append(keep(one))
+                records += [] if (kept := keep(one)) is None else [kept]
             else:
                 strangers.append(name)
         return Contents(records, strangers, damaged | self.packs.damaged, places)
@@ -248,9 +248,13 @@ class RunStore:
 
     def names(self) -> set[str]:
         """Runs whose files are there; whether they are whole shows on reading."""
+        return self._loose() | {run.hex() for run in self.packs.held}
+
+    def _loose(self) -> set[str]:
+        """Runs that have a file each; then those in packs are looked at too."""
         loose = {path.stem for path in self.runs.glob("[!.]*.json")}
         self.refresh()  # after them: what is packed meanwhile is in one or both
-        return loose | {run.hex() for run in self.packs.held}
+        return loose
 
     def read(self, name: str) -> Record:
         try:
@@ -263,10 +267,10 @@ class RunStore:
     def scan(self, names: Iterable[str] | None = None) -> Iterator[Scanned]:
         """Records by name, or what is wrong with their files; one at a time, those in packs after
         the others."""
-        there = sorted(self.names())
-        wanted = set(there if names is None else names)
-        for name in there:
-            if name not in wanted or bytes.fromhex(name) in self.packs.held:
+        loose = sorted(self._loose())
+        wanted = (lambda _name: True) if names is None else set(names).__contains__
+        for name in loose:
+            if not wanted(name) or bytes.fromhex(name) in self.packs.held:
                 continue
             try:
                 yield name, self.read(name)
@@ -274,7 +278,7 @@ class RunStore:
                 yield name, error
             except FileNotFoundError:
                 continue  # another process is setting it aside
-        for name, data in self.packs.read_all(wanted.__contains__):
+        for name, data in self.packs.read_all(wanted):
             try:
                 yield name, unseal(data, name)
             except DamagedError as error:

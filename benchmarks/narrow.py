@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
-from training import matrix_rate
-
-from posteer.models.transformer import narrow
+from training import matrix_rate, require_gpu
 
 SIZES = [(16, 128), (32, 64), (32, 128), (64, 32), (64, 64), (64, 128), (128, 32), (128, 64)]
 SETTINGS = [(4, 2), (4, 3), (4, 4), (8, 3)]
@@ -65,6 +63,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=size)
     parser.add_argument("--tune", action="store_true", help="try all block sizes; minutes")
     asked = parser.parse_args()
+    require_gpu()
+    from posteer.models.transformer import narrow
+
     sizes: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16}
     qkv = torch.randn(asked.batch, asked.length, 3, asked.heads, asked.width, **sizes)
     above = torch.randn(asked.batch, asked.length, asked.heads, asked.width, **sizes)

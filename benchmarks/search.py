@@ -1,20 +1,20 @@
-"""One iteration of GCG on the urn transformer at length 50, against two other ways to do it.
+"""One iteration of GCG on the urn transformer at length 50, against other ways to do it.
 
     python benchmarks/search.py [--candidates 25] [--repeats 3]
 
 ours: one pass over the prompt and the tree of its 16 continuations, per candidate.
 direct: each of a candidate's 16 continuations as a sequence of its own, batched all the same.
-nanoGCG, where it is installed: its own evaluation of candidates (one target string at a time, so 16
-calls) on the same network. Values agree in the same run; the gradient is part of ours and direct.
+nanoGCG and TROPT, where they are installed: their own evaluation of candidates on the same network
+(`peers.py`). Values agree in the same run; the gradient is part of ours and direct.
 """
 
 from __future__ import annotations
 
 import argparse
-from types import SimpleNamespace
-from typing import Any
+from functools import partial
 
 import torch
+from peers import HORIZON, installed
 from timing import milliseconds
 from torch import Tensor
 
@@ -27,7 +27,7 @@ from posteer.models import load
 from posteer.models.transformer.model import TransformerModel
 from posteer.tokens.contexts import all_sequences
 
-LENGTH, HORIZON = 50, 4
+LENGTH = 50
 
 
 def ours(field: Field, prompt: Tensor, candidates: Tensor) -> Tensor:
@@ -54,31 +54,6 @@ def direct(model: TransformerModel, prompt: Tensor, candidates: Tensor) -> Tenso
     return torch.cat(values)
 
 
-def nanogcg_values(model: TransformerModel, candidates: Tensor) -> Tensor | None:
-    """nanoGCG's loss of each candidate for each continuation, turned into the same J."""
-    try:
-        from nanogcg.gcg import GCG
-    except ImportError:
-        return None
-    network = model.network
-
-    def forward(inputs_embeds: Tensor) -> Any:
-        return SimpleNamespace(logits=network.logits(network._after_bos(inputs_embeds))[:, 1:])
-
-    attack = object.__new__(GCG)
-    attack.model, attack.prefix_cache = forward, None
-    attack.config = SimpleNamespace(use_mellowmax=False, early_stop=False)
-    logs = []
-    with torch.no_grad():
-        for tail in all_sequences(2, HORIZON):
-            attack.target_ids = tail[None]
-            whole = torch.cat([candidates, tail.expand(len(candidates), -1)], 1)
-            loss = attack._compute_candidates_loss_original(128, network.tokens(whole))
-            logs.append(-HORIZON * loss)
-    goal = ExpectedUtility(Dyck(), 2, HORIZON)
-    return goal.of_laws(torch.stack(logs, 1), torch.zeros(len(candidates), dtype=torch.long))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, default=25)
@@ -97,15 +72,12 @@ def main() -> None:
     theirs = milliseconds(lambda: direct(model, prompt, candidates), given.repeats)
     print(f"  ours                      {mine:9.0f} ms")
     print(f"  16 sequences a candidate  {theirs:9.0f} ms   {theirs / mine:.1f} times ours")
-    public = nanogcg_values(model, candidates)
-    if public is None:
-        print("  nanoGCG is not installed: not timed")
-        return
-    assert torch.allclose(public, reference, atol=1e-5)
-    taken = milliseconds(lambda: nanogcg_values(model, candidates), given.repeats)
-    print(
-        f"  nanoGCG's evaluation      {taken:9.0f} ms   {taken / mine:.1f} times ours (no gradient)"
-    )
+    peers, missing = installed(model)
+    for name, peer in peers.items():
+        assert torch.allclose(peer(candidates), reference, atol=1e-5), name
+        taken = milliseconds(partial(peer, candidates), given.repeats)
+        print(f"  {name:25} {taken:9.0f} ms   {taken / mine:.1f} times ours (no gradient)")
+    print("".join(f"  {line}\n" for line in missing), end="")
     tokens = (len(candidates) + 2) * field.price
     print(
         f"  tokens read by ours {tokens:,}, by the others {16 * len(candidates) * (LENGTH + 4):,}"

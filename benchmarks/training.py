@@ -10,6 +10,7 @@ this run. Our attention for narrow heads and torch's backends are timed in the s
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from contextlib import nullcontext
@@ -30,6 +31,12 @@ BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
 }
 NO_KERNEL = ("_has_kernel", lambda *_: False)
+
+
+def require_gpu() -> None:
+    """End in one line where nothing can be measured."""
+    if not torch.cuda.is_available():
+        sys.exit("needs a GPU that torch sees (CUDA): nothing is measured here")
 
 
 def operations(plan: TrainingPlan) -> float:
@@ -74,6 +81,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--attention", default=",".join(BACKENDS), help="which to time")
     given = parser.parse_args()
+    require_gpu()
     torch.set_float32_matmul_precision("high")
     rate = matrix_rate()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {rate / 1e12:.0f} TFLOP/s")

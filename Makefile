@@ -20,9 +20,9 @@ test: browser
 test-more: browser
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
 
-# Everything.
+# Everything, and the types and shapes of every call.
 test-all: browser
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	CHECKED_CALLS=all $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Chromium and its driver for tests of pages, which skip without: what Selenium needs, and from the system's packages
 # where this is root's machine. Half a minute, once.

@@ -11,11 +11,19 @@ os.environ["POSTEER_CACHE"] = "off"  # tests share nothing by way of files
 
 import pytest
 import torch
+from checking import Checked, check_first_calls
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # Must run before any test module imports posteer.
+check_first_calls()
 install_import_hook("posteer", "beartype.beartype")
+
+
+def pytest_runtest_setup():
+    """Every test has its own first calls."""
+    Checked.test += 1
+
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # pytest's plugins may have imported torch by now
     torch.set_num_threads(1)

@@ -96,6 +96,8 @@ class Browser:
         WebDriverWait(self.driver, SECONDS, 0.02).until(lambda _: holds())
 
     def find(self, selector: str) -> Any:
+        """The first such element, as soon as the page has one."""
+        self.wait(f"document.querySelector({selector!r}) !== null")
         return self.driver.find_element("css selector", selector)
 
     def texts(self, selector: str) -> list[str]:

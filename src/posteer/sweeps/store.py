@@ -267,9 +267,8 @@ class RunStore:
     def scan(self, names: Iterable[str] | None = None) -> Iterator[Scanned]:
         """Records by name, or what is wrong with their files; one at a time, those in packs after
         the others."""
-        loose = sorted(self._loose())
         wanted = (lambda _name: True) if names is None else set(names).__contains__
-        for name in loose:
+        for name in sorted(self._loose()):
             if not wanted(name) or bytes.fromhex(name) in self.packs.held:
                 continue
             try:
@@ -297,9 +296,7 @@ class RunStore:
     def keep_aside(self, path: Path) -> Path:
         """Move a damaged file out of the way; it is never deleted."""
         self.quarantine.mkdir(exist_ok=True)
-        kept = self.quarantine / f"{path.stem}.{time.time_ns()}{path.suffix}"
-        path.rename(kept)
-        return kept
+        return path.rename(self.quarantine / f"{path.stem}.{time.time_ns()}{path.suffix}")
 
     def put(self, record: Record) -> None:
         """Keep a run in place of what was kept of it: one of the two is there at any moment."""
@@ -337,9 +334,7 @@ class RunStore:
 
     def _target(self, key: str) -> Path:
         """The file that a batch is published as."""
-        if self.is_large:
-            return self.packs.folder / f"{key}.pack"
-        return self.commits / f"{key}.json"
+        return self.packs.folder / f"{key}.pack" if self.is_large else self.commits / f"{key}.json"
 
     def _join_packs(self) -> None:
         """Join packs of one size if there are many; whoever comes upon it does it."""

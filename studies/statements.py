@@ -114,8 +114,11 @@ def _gradient(
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Spearman's, of values without ties."""
-    ranks = [np.argsort(np.argsort(some)) for some in (one, other)]
+    """Spearman's; values that tie share their mean rank, so that no order of sorting decides."""
+    ranks = []
+    for some in map(np.asarray, (one, other)):
+        below = (some[:, None] > some).sum(1)
+        ranks.append(below + (some[:, None] == some).sum(1) / 2)
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 

@@ -30,13 +30,14 @@ def by_hand(language, history):
 
 
 def laws_are_the_networks_own(language, coin):
+    """To 1e-4: float32 logits of twenty, summed in another order by every processor."""
     history = [0, 1, 1]
     asked = torch.tensor([history])
     laws, shares = coin.log_predictive(asked), coin.alphabet_share(asked)
     for length in range(len(history) + 1):
         law, share = by_hand(language, history[:length])
-        assert torch.allclose(laws[0, length].double().exp(), law, atol=1e-5)
-        assert float(shares[0, length]) == pytest.approx(share, abs=1e-5)
+        assert torch.allclose(laws[0, length].double().exp(), law, atol=1e-4)
+        assert float(shares[0, length]) == pytest.approx(share, abs=1e-4)
 
 
 def it_is_steered_over_all_prompts(coin):

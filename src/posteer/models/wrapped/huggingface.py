@@ -32,7 +32,7 @@ from posteer.models.wrapped.caches import (
     shared_cache,
     with_room,
 )
-from posteer.models.wrapped.worded import ALIKE, Worded, require_evaluating
+from posteer.models.wrapped.worded import Worded, require_evaluating
 from posteer.tokens.contexts import all_sequences
 
 BYTES_AT_ONCE = 2**30
@@ -304,7 +304,7 @@ class HuggingFaceModel(Worded):
         prompts = torch.tensor([[0, 1], [1, 1]])
         expected = self._one_by_one(prompts)
         require(bool(expected.isfinite().all()), f"{self.name} returned logits that are no numbers")
-        alike = ALIKE.get(expected.dtype, 0.1)
+        alike = self.alike
         self.can = Can.READ_TREES | Can.SHARES
         narrow = self._narrow
         for self._narrow, self.masked in product((narrow, None), (True, False)):

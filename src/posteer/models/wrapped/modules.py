@@ -21,7 +21,7 @@ from posteer.core.userfiles import users_own
 from posteer.models.protocol import Can, Model
 from posteer.models.trees import along_paths
 from posteer.models.wrapped.alphabets import Tokenizer
-from posteer.models.wrapped.worded import ALIKE, Worded, require_evaluating
+from posteer.models.wrapped.worded import Worded, require_evaluating
 from posteer.tokens.contexts import all_sequences
 
 
@@ -186,7 +186,7 @@ class ModuleModel(Worded):
         numbers = not bool(expected.isnan().any())
         require(numbers, f"{self.name} returned logits that are no numbers")
         again = self.continuation_log_probs(prompts, 2)
-        alike = ALIKE.get(expected.dtype, 0.1)
+        alike = self.alike
         steady = bool(((again - expected).abs() <= alike).all())
         require(steady, f"{self.name} changes its answer: asked again, it predicts otherwise")
         first = self.continuation_log_probs(prompts[:, :1], 2)

@@ -17,8 +17,8 @@ from posteer.models.protocol import Model
 from posteer.models.wrapped.alphabets import Alphabet, Tokenizer, open_alphabet, opening_of
 from posteer.tokens.contexts import ContextSpace
 
-ALIKE = {torch.float64: 1e-8, torch.float32: 1e-3}
-"""Log-probabilities of a trial that differ by less are the same; 0.1 in half precision."""
+ALIKE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.25}
+"""Log-probabilities of a trial that differ by less are the same, by the type of the weights."""
 
 
 def require_evaluating(network: torch.nn.Module, name: str) -> None:
@@ -85,6 +85,12 @@ class Worded(Model):
     def device(self) -> torch.device:  # type: ignore[override]
         held = next(self.network.parameters(), None)
         return torch.device("cpu") if held is None else held.device
+
+    @property
+    def alike(self) -> float:
+        """Log-probabilities nearer than this are the same: the coarsest weights decide."""
+        kinds = {tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point()}
+        return max((ALIKE.get(kind, 0.25) for kind in kinds), default=ALIKE[torch.float32])
 
     def to(self, device: str) -> Model:
         if torch.device(device) != self.device:

@@ -84,6 +84,16 @@ class Short(Recurrent):
         return super().forward(ids) if ids.shape[1] < 6 else self.positions[ids]
 
 
+class Trembling(Recurrent):
+    """Answers as a processor may that sums in half precision, in another order each time."""
+
+    answers = 0
+
+    def forward(self, ids):
+        self.answers += 1
+        return super().forward(ids).float() + 0.003 * (self.answers % 2) * torch.arange(5) / 4
+
+
 REFUSED = {
     "training": (Recurrent(), "is in training mode"),
     "changes its answer": (Unsteady().eval(), "Unsteady changes its answer"),
@@ -98,6 +108,20 @@ REFUSED = {
 def test_what_is_no_model_is_refused(given, said):
     with pytest.raises(posteer.InputError, match=said):
         posteer.wrap(given)
+
+
+def test_what_counts_as_the_same_answer_hangs_on_the_weights():
+    """Laws come in float32 from weights of any kind: it is these that say how fine they are."""
+    for kind in (torch.float64, torch.float32, torch.float16):
+        with pytest.raises(posteer.InputError, match="Trembling changes its answer"):
+            posteer.wrap(Trembling().eval().to(kind))
+    posteer.wrap(Trembling().eval().bfloat16())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_who_looks_ahead_is_found_out_in_any_precision(kind):
+    with pytest.raises(posteer.InputError, match="Ahead looks ahead"):
+        posteer.wrap(Ahead().eval().to(kind))
 
 
 def test_a_module_that_fails_later_is_named():

@@ -302,9 +302,9 @@ class HuggingFaceModel(Worded):
     def _try_out(self) -> None:
         """Find out on a few tokens what the network can do, and that it does the same twice."""
         prompts = torch.tensor([[0, 1], [1, 1]])
-        expected = self._one_by_one(prompts)
+        expected, logits = self._one_by_one(prompts)
         require(bool(expected.isfinite().all()), f"{self.name} returned logits that are no numbers")
-        alike = self.alike
+        alike = self.alike(logits)
         self.can = Can.READ_TREES | Can.SHARES
         narrow = self._narrow
         for self._narrow, self.masked in product((narrow, None), (True, False)):
@@ -331,14 +331,17 @@ class HuggingFaceModel(Worded):
         same = found.shape == expected.shape  # a copy whose last layer is another may not heed it
         return same and bool(((found - expected).abs() <= alike).all())
 
-    def _one_by_one(self, prompts: Int[Tensor, "B m"]) -> Float[Tensor, "B Y"]:
-        """The laws of two tokens by plain passes over whole sequences."""
+    def _one_by_one(
+        self, prompts: Int[Tensor, "B m"]
+    ) -> tuple[Float[Tensor, "B Y"], Float[Tensor, "B V 2 V"]]:
+        """The laws of two tokens by plain passes over whole sequences, and the logits there."""
         paths = torch.arange(self.vocab_size)[:, None]
         text = torch.tensor(self.opening, device=self.device)
-        found = []
+        found, asked = [], []
         for prompt in prompts:
             rows = torch.cat([prompt.expand(len(paths), -1), paths], 1)
             whole = torch.cat([text.expand(len(paths), -1), self.ids_of(rows)], 1)
-            laws = self.law(self.network(input_ids=whole, use_cache=False).logits[:, -2:, self.ids])
+            asked.append(self.network(input_ids=whole, use_cache=False).logits[:, -2:, self.ids])
+            laws = self.law(asked[-1])
             found.append((laws[0, 0][:, None] + laws[:, 1]).flatten())
-        return torch.stack(found)
+        return torch.stack(found), torch.stack(asked)

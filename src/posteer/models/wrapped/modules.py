@@ -186,7 +186,7 @@ class ModuleModel(Worded):
         numbers = not bool(expected.isnan().any())
         require(numbers, f"{self.name} returned logits that are no numbers")
         again = self.continuation_log_probs(prompts, 2)
-        alike = self.alike
+        alike = self.alike(self._logits(self._whole(prompts))[..., self.ids])
         steady = bool(((again - expected).abs() <= alike).all())
         require(steady, f"{self.name} changes its answer: asked again, it predicts otherwise")
         first = self.continuation_log_probs(prompts[:, :1], 2)

@@ -17,8 +17,8 @@ from posteer.models.protocol import Model
 from posteer.models.wrapped.alphabets import Alphabet, Tokenizer, open_alphabet, opening_of
 from posteer.tokens.contexts import ContextSpace
 
-ALIKE = {torch.float64: 1e-8, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.25}
-"""Log-probabilities of a trial that differ by less are the same, by the type of the weights."""
+ALIKE, ALIKE_IN_DOUBLE = 1e-3, 1e-8
+"""Log-probabilities of a trial that differ by less are the same."""
 
 
 def require_evaluating(network: torch.nn.Module, name: str) -> None:
@@ -86,11 +86,14 @@ class Worded(Model):
         held = next(self.network.parameters(), None)
         return torch.device("cpu") if held is None else held.device
 
-    @property
-    def alike(self) -> float:
-        """Log-probabilities nearer than this are the same: the coarsest weights decide."""
+    def alike(self, logits: Float[Tensor, "*B"]) -> float:
+        """Log-probabilities nearer than this are the same, of logits such as these: two steps of
+        what the coarsest weights can tell of the largest, for every processor sums as it likes."""
         kinds = {tensor.dtype for tensor in self.network.parameters() if tensor.is_floating_point()}
-        return max((ALIKE.get(kind, 0.25) for kind in kinds), default=ALIKE[torch.float32])
+        if kinds == {torch.float64}:
+            return ALIKE_IN_DOUBLE
+        step = max((torch.finfo(kind).eps for kind in kinds), default=0.0)
+        return max(ALIKE, 2 * step * float(logits.abs().max()))
 
     def to(self, device: str) -> Model:
         if torch.device(device) != self.device:

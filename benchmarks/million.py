@@ -145,6 +145,7 @@ def main() -> None:
         found = measured(given.phase, given.folder / "runs", given.runs, given.loose)
         print(json.dumps(found))
         return
+    given.folder.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(given.folder).free
     needed = given.runs * (8192 if given.loose else 4096)
     if room < 3 * needed:

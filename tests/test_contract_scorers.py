@@ -13,7 +13,7 @@ from posteer.goals.utilities import open_utility
 from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.choice import Estimators, PosteriorScorer
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
-from posteer.methods.scorers.protocol import BankScorer, HardScorer
+from posteer.methods.scorers.protocol import BankScorer, HardScorer, HardScores
 from posteer.models import ExactModel
 from posteer.tokens.contexts import all_sequences, count_transitions
 
@@ -81,6 +81,37 @@ def test_searches_ask_it_by_classes(estimators, name):
     counts, last = count_transitions(PRIOR.space, PROMPTS).long(), PRIOR.space.suffix(PROMPTS)
     scores = scorer(counts, PROMPTS[:, 0], last)
     assert torch.equal(scores.select(torch.tensor([2, 0])).value, scores.value[[2, 0]])
+
+
+def test_prompts_are_taken_to_where_the_search_runs(estimators, monkeypatch):
+    """And to the CPU for those that do not follow, as others' may not."""
+    asked, brought = [], []
+
+    class Listening(HardPromptPosterior):
+        follows = True
+
+        def of_folded(self, utility, prompts, horizon):
+            asked.append((prompts.counts.device.type, prompts.last.device.type))
+            return HardScores.of(torch.zeros(len(prompts.last)), torch.zeros(len(prompts.last)))
+
+    scorer = PosteriorScorer(estimators, Listening(), DYCK, 4, PRIOR.space, "meta")
+    monkeypatch.setattr(HardScores, "cpu", lambda scores: brought.append(scores) or scores)
+    counts, last = count_transitions(PRIOR.space, PROMPTS).long(), PRIOR.space.suffix(PROMPTS)
+    scorer(counts, last, last)
+    assert asked == [("meta", "meta")] and len(brought) == 1
+    monkeypatch.setattr(Listening, "follows", False)
+    scorer(counts, last, last)
+    assert asked[1:] == [("cpu", "cpu")]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_gives_the_same_scores(estimators, name):
+    counts, last = count_transitions(PRIOR.space, PROMPTS).long(), PRIOR.space.suffix(PROMPTS)
+    given = (estimators, made(estimators, name), DYCK, 4, PRIOR.space)
+    here, there = (PosteriorScorer(*given, kind)(counts, last, last) for kind in ("cpu", "cuda"))
+    assert torch.allclose(here.value, there.value, rtol=1e-7)
+    assert torch.allclose(here.standard_error, there.standard_error, rtol=1e-4)
 
 
 def test_a_bank_alone_is_a_scorer_too():

@@ -45,7 +45,7 @@ from posteer.methods.latent_source import (
 from posteer.methods.ppt.ascent import AscentSettings
 from posteer.methods.ppt.batches import Optimised, ascend_all
 from posteer.methods.ppt.snap import propose
-from posteer.methods.protocol import Needs, Problem, Work
+from posteer.methods.protocol import Needs, Problem, Work, place_of
 from posteer.methods.scorers import SCORERS
 from posteer.methods.scorers.choice import Estimators, PosteriorScorer, trusted_weights
 from posteer.methods.scorers.posterior import FoldedPrompts, HardPromptPosterior
@@ -218,7 +218,12 @@ def _scorer(
     estimators: Estimators, posterior: HardPromptPosterior, problem: Problem
 ) -> PosteriorScorer:
     return PosteriorScorer(
-        estimators, posterior, problem.expected, problem.horizon, problem.markov.tail
+        estimators,
+        posterior,
+        problem.expected,
+        problem.horizon,
+        problem.markov.tail,
+        place_of(problem),
     )
 
 

@@ -74,7 +74,7 @@ class Request:
         rank: whether the prompt is ranked among all of its length. By default on an exact model,
             and elsewhere where that is cheap and the budget has as much left.
         save_bank: file for the bank that is drawn; the same call goes on after an interruption.
-        device: where a network runs, and an ascent: auto, cpu or cuda.
+        device: where networks run, ascents, and the scoring of classes: auto, cpu or cuda.
         alphabet: tokens that a language model is steered over, as text (`" H, T"`) or ids; of any
             other model names for all its tokens.
         text: what a language model reads before everything.

@@ -58,6 +58,18 @@ class ContinuationClasses:
         parts = zip(edges.split(at_once, 1), rows.split(at_once, 1), strict=True)
         return torch.cat([self._means(*part) for part in parts])
 
+    def to(self, device: torch.device) -> ContinuationClasses:
+        if self.edge.device == device:
+            return self
+        return ContinuationClasses(
+            edge=self.edge.to(device),
+            drawn=self.drawn.to(device),
+            row=self.row.to(device),
+            visits=self.visits.to(device),
+            steps=[(parent.to(device), ratio.to(device)) for parent, ratio in self.steps],
+            last=self.last.to(device),
+        )
+
     def _means(self, edges: Float[Tensor, "E B"], rows: Float[Tensor, "C B"]) -> Float[Tensor, "B"]:
         ratios = edges[self.edge] + self.drawn[:, None]
         ratios /= rows[self.row] + self.visits[:, None]
@@ -74,6 +86,7 @@ class UrnMeans:
         self.utility, self.space, self.horizon = utility, space, horizon
         self.wide = ContextSpace(space.vocab_size, max(space.order, utility.order))
         self._known: dict[int, ContinuationClasses | None] = {}
+        self._moved: dict[tuple[int, torch.device], ContinuationClasses] = {}
 
     def possible(self, last: Int[Tensor, "K"]) -> bool:
         """Whether the classes from these contexts, of `wide` or wider, are few enough."""
@@ -100,7 +113,11 @@ class UrnMeans:
             )
             assert classes is not None
             rows = (last == start).nonzero()[:, 0]
-            means[rows] = classes.means(pseudo_counts[rows].flatten(0, 1)).view(len(rows), -1)
+            place = (start, means.device)
+            if place not in self._moved:
+                self._moved[place] = classes.to(means.device)
+            own = self._moved[place].means(pseudo_counts[rows].flatten(0, 1))
+            means[rows] = own.view(len(rows), -1)
         return means
 
 

@@ -148,16 +148,20 @@ def trusted_weights(scores: HardScores, n_latents: int) -> Bool[Tensor, "K"]:
 @dataclass(frozen=True, eq=False)
 class PosteriorScorer:
     """An estimator as searches over classes ask it: counts of the latents' order, contexts of
-    `ends`, which may be wider, and not those of what was observed before the prompt."""
+    `ends`, which may be wider, and not those of what was observed before the prompt. Those that
+    follow prompts work on `device`; scores come back to the CPU."""
 
     estimators: Estimators
     posterior: HardPromptPosterior
     utility: Utility
     horizon: int
     ends: ContextSpace
+    device: str = "cpu"
 
     def __call__(
         self, counts: Int[Tensor, "K C V"], first: Int[Tensor, "K"], last: Int[Tensor, "K"]
     ) -> HardScores:
         prompts = FoldedPrompts(self.ends, self.estimators.with_observed(counts), last)
-        return self.posterior.of_folded(self.utility, prompts, self.horizon)
+        if self.posterior.follows:
+            prompts = prompts.to(self.device)
+        return self.posterior.of_folded(self.utility, prompts, self.horizon).cpu()

@@ -69,6 +69,7 @@ class ConjugateFit(HardPromptPosterior):
 
     name = "conjugate"
     orders = False
+    follows = True
     by_mean_kernels = False
 
     def __init__(
@@ -197,7 +198,7 @@ class ConjugateFit(HardPromptPosterior):
             value = self._at_mean_kernels(utility, prompts, horizon)
             error = torch.full_like(value, torch.nan)
         else:
-            value, error = self._by_draws(utility, prompts, horizon)
+            value, error = self._by_draws(utility, prompts.to("cpu"), horizon)
         return HardScores.of(value, error)
 
     def _by_urns(
@@ -229,7 +230,7 @@ class ConjugateFit(HardPromptPosterior):
         """By the fit, by each of its replicates, and by the coarser one."""
         urn_means = self.urn_means(utility, horizon)
         coarser = [] if self.coarser is None else [self.coarser]
-        fits = [self.mixture, *self.replicates, *coarser]
+        fits = [fit.to(prompts.device) for fit in (self.mixture, *self.replicates, *coarser)]
         prior = torch.cat([fit.concentration for fit in fits])
         parts = []
         for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // prior.numel())):
@@ -246,7 +247,7 @@ class ConjugateFit(HardPromptPosterior):
         self, utility: Utility, prompts: FoldedPrompts, horizon: int
     ) -> Float[Tensor, "K"]:
         """J as if each component's posterior were its mean."""
-        space, mixture, values = self.bank.space, self.mixture, []
+        space, mixture, values = self.bank.space, self.mixture.to(prompts.device), []
         size = max(1, NUMBERS_AT_ONCE // mixture.concentration.numel())
         for rows in torch.arange(len(prompts.last)).split(size):
             counts, last = prompts.counts[rows], prompts.last[rows]

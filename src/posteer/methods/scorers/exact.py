@@ -20,6 +20,7 @@ class ExactAtoms(HardPromptPosterior):
     """`J = sum_j w_j p_j mu_j / sum_j w_j p_j` over all kernels there are, with no error."""
 
     name = EXACT
+    follows = True
 
     def __init__(self, bank: Bank) -> None:
         assert bank.log_weights is not None, "of a bank that is exact"
@@ -27,10 +28,11 @@ class ExactAtoms(HardPromptPosterior):
         self._means: dict[tuple[int, int, int], tuple[Utility, Float[Tensor, "L W"]]] = {}
 
     def of_folded(self, utility: Utility, prompts: FoldedPrompts, horizon: int) -> HardScores:
-        kernels, means = self.bank.kernels, self._means_of(utility, prompts, horizon)
-        values = []
+        kernels = self.bank.kernels.to(prompts.device)
+        means = self._means_of(utility, prompts, horizon).to(prompts.device)
+        known, values = self.log_weights.to(prompts.device), []
         for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // len(kernels))):
-            joint = self.log_weights + log_likelihood(prompts.counts[rows], kernels)
+            joint = known + log_likelihood(prompts.counts[rows], kernels)
             values.append(weighted_mean(joint, means.T[prompts.last[rows]]).value)
         value = torch.cat(values)
         return HardScores.of(value, torch.zeros_like(value))

@@ -46,6 +46,8 @@ class ImportanceSampled(HardPromptPosterior):
     changed, where it did. ESS is that of the weights used, k-hat that of the raw ones.
     """
 
+    follows = True
+
     def __init__(
         self, bank: LatentBank, *, smoothed: bool = False, errors: bool = True, seed: int = 0
     ) -> None:
@@ -95,7 +97,7 @@ class ImportanceSampled(HardPromptPosterior):
         prompts: FoldedPrompts,
         horizon: int,
     ) -> HardScores:
-        space = self.bank.space
+        space, kernels = self.bank.space, kernels.to(prompts.device)
         means = mean_utilities(utility, space, kernels, prompts.wide, horizon, self.seed)
         parts = []
         for rows in torch.arange(len(prompts.last)).split(max(1, NUMBERS_AT_ONCE // len(kernels))):

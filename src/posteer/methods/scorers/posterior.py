@@ -38,6 +38,9 @@ class HardPromptPosterior(ABC):
     orders: bool = True
     """Whether it puts what a search found in its own order, or leaves it as found."""
 
+    follows: bool = False
+    """Whether it is worked out where the prompts are; else they are brought to the CPU."""
+
     def for_search(self) -> HardPromptPosterior:
         """The same, quick enough to be asked thousands of times: values matter, errors do not."""
         return self
@@ -63,12 +66,20 @@ class FoldedPrompts:
         wide = ContextSpace(space.vocab_size, max(space.order, utility.order))
         return cls(wide, count_transitions(space, prompts), wide.suffix(prompts))
 
+    @property
+    def device(self) -> torch.device:
+        """Where they are, and where they are scored by all that can be asked there."""
+        return self.counts.device
+
+    def to(self, device: torch.device | str) -> FoldedPrompts:
+        return FoldedPrompts(self.wide, self.counts.to(device), self.last.to(device))
+
     def select(self, rows: Int[Tensor, "R"]) -> FoldedPrompts:
         return FoldedPrompts(self.wide, self.counts[rows], self.last[rows])
 
     def stream(self, row: int, seed: int, purpose: str) -> np.random.Generator:
         """A stream that depends on the prompt's counts, not on the batch it is scored in."""
-        counts = self.counts[row].numpy().tobytes()
+        counts = self.counts[row].cpu().numpy().tobytes()
         return numpy_stream(seed, purpose, hashlib.sha256(counts).hexdigest())
 
 
@@ -92,6 +103,7 @@ def mean_utilities(
     lifted = lift(space, kernels, wide.order)
     if has_exact_mean(utility, wide.vocab_size, horizon):
         return utility_of_kernels(utility, wide, lifted, horizon)
+    device, lifted = lifted.device, lifted.cpu()
     generator = torch_stream(seed, "posterior-rollouts")
     repeated = lifted.repeat_interleave(ROLLOUTS_PER_LATENT, 0)
     columns = []
@@ -100,4 +112,4 @@ def mean_utilities(
         tokens = sample_chains(wide, repeated, start, horizon, generator)
         values = utility(tokens, start % wide.vocab_size**utility.order)
         columns.append(values.view(-1, ROLLOUTS_PER_LATENT).mean(1))
-    return torch.stack(columns, 1)
+    return torch.stack(columns, 1).to(device)

@@ -66,6 +66,14 @@ class HardScores:
             self.pareto_k[rows],
         )
 
+    def cpu(self) -> HardScores:
+        return HardScores(
+            self.value.cpu(),
+            self.standard_error.cpu(),
+            self.ess_fraction.cpu(),
+            self.pareto_k.cpu(),
+        )
+
 
 @runtime_checkable
 class HardScorer(Protocol):

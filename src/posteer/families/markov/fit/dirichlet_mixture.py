@@ -54,6 +54,12 @@ class DirichletMixture(MarkovPrior):
         parts = logs.split(max(1, DENSITIES_AT_ONCE // len(self)))
         return torch.cat([self.component_log_densities(part).logsumexp(-1) for part in parts])
 
+    def to(self, device: torch.device) -> DirichletMixture:
+        if self.concentration.device == device:
+            return self
+        known, concentration = self.log_weights.to(device), self.concentration.to(device)
+        return replace(self, log_weights=known, concentration=concentration)
+
     def component_log_evidence(self, counts: Float[Tensor, "B C V"]) -> Float[Tensor, "B J"]:
         """`log pi_j + log DM(T | alpha_j)`, one component at a time."""
         columns = []

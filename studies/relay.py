@@ -1,11 +1,13 @@
-"""A training carried from one lent machine to the next, in files small enough to travel.
+"""A training carried from one lent machine to the next, small enough to be kept among the records.
 
-    python studies/relay.py pack RUN/seed-0 PARTS      # its newest checkpoint, with the records
-    python studies/relay.py unpack PARTS RUN/seed-0    # a training that goes on there
+    python studies/relay.py pack RUN PARTS      # its newest checkpoint, with the records
+    python studies/relay.py unpack PARTS RUN    # a training that goes on there
 
-Weights travel as they are, in float32. Adam's two moments travel in bfloat16, which takes a third
-off: with betas of 0.9 and 0.95 they are forgotten within a hundred steps, so a training that went
-through here is not the same to the last bit, and is the same training. Parts are of 12 MiB.
+A checkpoint on one machine goes on exactly, and takes 82 MB for the urn. Carried it takes 27:
+matrices in bfloat16, whose rounding moves them by less than two steps do (0.00004 of 0.02 for the
+urn at a rate of 2e-4, its loss by nothing that can be measured), gains and biases as they are, and
+Adam's moments in eight bits, the second as its root: with betas of 0.9 and 0.95 they are forgotten
+within a hundred steps. What goes on is the same training, not to the last bit.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 import torch
 from running import Options, run
+from torch import Tensor
 
 from posteer.core.errors import require
 from posteer.core.files import write_folder_atomically
@@ -29,7 +32,18 @@ from posteer.models.transformer.checkpoint import (
 from posteer.training.folder import TrainingFolder
 from posteer.training.plan import TrainingPlan
 
-MOMENTS = ("exp_avg.", "exp_avg_sq.")
+EIGHT = torch.float8_e5m2
+"""Nine decades, four steps in each doubling."""
+
+
+def in_eight_bits(tensor: Tensor) -> tuple[Tensor, float]:
+    """A tensor to an eighth, and the scale it is to be multiplied by; zeros alone become zeros."""
+    facts = torch.finfo(EIGHT)
+    scale = max(float(tensor.abs().max()) / facts.max, torch.finfo(torch.float32).tiny)
+    least = facts.smallest_normal
+    steps = (tensor / scale).clamp(-facts.max, facts.max)
+    small = (steps.abs() < least) & (steps != 0)
+    return torch.where(small, least * steps.sign(), steps).to(EIGHT), scale
 
 
 def pack(training: Path, parts: Path) -> dict[str, Any]:
@@ -41,23 +55,32 @@ def pack(training: Path, parts: Path) -> dict[str, Any]:
     require(found is not None, f"{training}: no checkpoint yet")
     assert found is not None
     step, records, tensors = found
-    light = {
-        name: tensor.to(torch.bfloat16) if name.startswith(MOMENTS) else tensor
-        for name, tensor in tensors.items()
-    }
-    facts = {"step": step, "records": records, "plan": plan.to_json()}
-    write_folder_atomically(parts, with_manifest(split_tensors(light, "state"), facts), is_ours)
+    carried, scales = {}, {}
+    for name, tensor in tensors.items():
+        if name.startswith("weight."):
+            carried[name] = tensor.to(torch.bfloat16) if tensor.ndim > 1 else tensor
+        elif name.startswith("exp_avg"):
+            moment = tensor.sqrt() if name.startswith("exp_avg_sq.") else tensor
+            carried[name], scales[name] = in_eight_bits(moment)
+        else:
+            carried[name] = tensor
+    facts = {"step": step, "records": records, "plan": plan.to_json(), "scales": scales}
+    write_folder_atomically(parts, with_manifest(split_tensors(carried, "state"), facts), is_ours)
     return facts
 
 
 def unpack(parts: Path, training: Path) -> dict[str, Any]:
     """A training folder whose only checkpoint is the one that was carried."""
     facts = read_manifest(parts)
-    tensors = read_tensors(parts, facts, "state")
+    require("scales" in facts, f"{parts} was not packed by this study")
     folder = TrainingFolder(training, TrainingPlan.from_json(facts["plan"]))
     folder.accept()
     require(not folder.saved(), f"{training} has checkpoints already: give another folder")
-    whole = {name: one.float() for name, one in tensors.items()}
+    whole = {}
+    for name, tensor in read_tensors(parts, facts, "state").items():
+        whole[name] = tensor.float() * facts["scales"].get(name, 1.0)
+        if name.startswith("exp_avg_sq."):
+            whole[name] = whole[name].square()
     folder.save(facts["step"], whole, facts["records"])
     return facts
 

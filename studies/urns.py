@@ -8,6 +8,7 @@ each of the steps 250, 500, 1,000, 1,500, 2,000, 3,000 and so on, a line of the 
 the best J of all 64 prompts of length 6 for every target, with the network read in float32 and
 bfloat16, with its start token and without; ESS/L of three fixed prompts over rollouts; what GCG
 reaches at length 50 for the targets where no urn came near. Some 7 minutes of an H200 to 8,000.
+A GPU does not repeat a training to the last bit: `--run 2` is another one of the same seed.
 show: how far each is from what is published: means of PPT that no prompt of its 64 reaches, and
 the distances of ESS/L and of GCG, in the published standard errors where it has any.
 """
@@ -97,10 +98,10 @@ def train(given: Any) -> None:
     device = pick_device(given.device)
     plan = make_plan("urn", None, {}, {"seed": given.seed})
     known = read_records(given.keep) if given.keep.is_file() else []
-    done = {one["step"] for one in known if one["seed"] == given.seed}
-    trainer = Trainer(
-        plan, given.out / f"seed-{given.seed}", device=device, compiled=device != "cpu"
-    )
+    own = (given.seed, given.run)
+    done = {one["step"] for one in known if (one["seed"], one.get("run", 1)) == own}
+    name = f"seed-{given.seed}" + (f"-run-{given.run}" if given.run > 1 else "")
+    trainer = Trainer(plan, given.out / name, device=device, compiled=device != "cpu")
     trainer.log_every = trainer.evaluate_every = MILESTONES[0]
     for stop in [one for one in MILESTONES if trainer.step <= one <= given.until]:
         left = given.minutes - (time.monotonic() - began) / 60
@@ -110,11 +111,11 @@ def train(given: Any) -> None:
             print(f"stopped at step {trainer.step}: the same command goes on", flush=True)
             return
         if stop not in done:
-            known.append(looked_at(trainer, given.rollouts))
+            known.append({**looked_at(trainer, given.rollouts), "run": given.run})
             write_records(given.keep, known)
             trainer.network.train()
         if given.models is not None:
-            here = given.models / f"seed-{given.seed}-step-{stop}"
+            here = given.models / f"{name}-step-{stop}"
             shutil.copytree(trainer.folder.model, here, dirs_exist_ok=True)
         spent = time.monotonic() - began
         print(f"step {trainer.step}, {spent:.0f} s: {trainer.excess}", flush=True)
@@ -154,7 +155,9 @@ def show(lines: list[dict[str, Any]], readings: Sequence[str] = tuple(READINGS))
         f"| | | | published | | | {', '.join(PUBLISHED.values())} | "
         f"{', '.join(f'{value:.2f}' for value in theirs)} | |"
     )
-    for one in sorted(lines, key=lambda one: (one["seed"], one["step"])):
+    for one in sorted(lines, key=lambda one: (one["seed"], one.get("run", 1), one["step"])):
+        run = one.get("run", 1)
+        seed = f"{one['seed']}, run {run}" if run > 1 else one["seed"]
         reached = ", ".join(f"{fmean(one['gcg'][target]):.2f}" for target in GREEDY)
         ess = ", ".join(f"{one['ess'][name]:.2f}" for name in PROMPTS)
         for reading in readings:
@@ -163,7 +166,7 @@ def show(lines: list[dict[str, Any]], readings: Sequence[str] = tuple(READINGS))
             dyck = f"{facts['dyck_prompt']}, {facts['best']['dyck']:.2f}"
             same = f"{ess} | {reached} | {greedy_distance(one):.1f}"
             shown.append(
-                f"| {one['seed']} | {one['step']:,} | {one['excess']:.1e} | {reading} | "
+                f"| {seed} | {one['step']:,} | {one['excess']:.1e} | {reading} | "
                 f"{far['over']} of {far['total']} | {dyck} | "
                 f"{same if reading == 'float32' else ' | | '} |"
             )
@@ -177,6 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/urns"), help="folder of trainings")
     parser.add_argument("--models", type=Path, help="keep the model of each of those steps here")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--run", type=positive, default=1, help="another training of this seed")
     parser.add_argument("--until", type=positive, default=MILESTONES[-1])
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--rollouts", type=positive, default=1000)

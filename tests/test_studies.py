@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 STUDIES = Path(__file__).parent.parent / "studies"
 SHARED = {
@@ -49,6 +50,7 @@ BAD = {
     "order_one": ["--nothing"],
     "past_binary": ["--model", "nothing"],
     "readings": ["--nothing"],
+    "relay": ["pack", "nowhere", "parts"],
     "reliability": ["--out", "nowhere.md"],
     "report_pages": ["nowhere.parquet"],
     "results_page": ["nowhere.parquet"],
@@ -201,6 +203,42 @@ def test_urns_along_training_beside_the_published_figures(capsys):
     urns.main([])
     rows = capsys.readouterr().out.splitlines()[3:]
     assert rows and all(" of 124 | " in row for row in rows)
+
+
+def test_a_training_is_carried_to_another_machine(tmp_path, capsys):
+    """Matrices as bfloat16 has them, moments to an eighth: forgotten soon."""
+    import relay
+
+    from posteer.training.loop import Trainer
+    from posteer.training.plan import make_plan
+
+    plan = make_plan("tiny", None, {}, {"steps": 200})
+    here = Trainer(plan, tmp_path / "here", log_every=10)
+    here.run(should_stop=lambda: here.step >= 100)
+    relay.main(["pack", str(tmp_path / "here"), str(tmp_path / "parts")])
+    relay.main(["unpack", str(tmp_path / "parts"), str(tmp_path / "there")])
+    assert capsys.readouterr().out.count("step 100 of 200") == 2
+    there = Trainer(plan, tmp_path / "there", log_every=10)
+    assert (there.step, there.records) == (here.step, here.records)
+    for one, other in zip(here.network.parameters(), there.network.parameters(), strict=True):
+        assert torch.equal(one.bfloat16().float() if one.ndim > 1 else one, other)
+        kept, found = here.optimiser.state[one], there.optimiser.state[other]
+        assert float(found["step"]) == 100
+        large = kept["exp_avg"].abs() > 1e-6 * kept["exp_avg"].abs().max()
+        assert torch.allclose(found["exp_avg"][large], kept["exp_avg"][large], rtol=0.126)
+        assert torch.equal(found["exp_avg_sq"] > 0, kept["exp_avg_sq"] > 0)
+        assert torch.allclose(found["exp_avg_sq"], kept["exp_avg_sq"], rtol=0.28)
+    here.run(), there.run()
+    assert there.records[-1]["loss"] == pytest.approx(here.records[-1]["loss"], abs=2e-3)
+
+
+def test_ranks_that_tie_are_shared():
+    """By hand: of ranks 1, 2.5, 2.5, 4 and 2, 1, 3.5, 3.5, less their means, products sum to 2.25
+    and squares to 4.5 each."""
+    from statements import rank_correlation
+
+    found = rank_correlation([0.1, 0.2, 0.2, 0.5], [7.0, 3.0, 9.0, 9.0])
+    assert found == pytest.approx(2.25 / 4.5, abs=1e-12)
 
 
 @pytest.mark.slow

@@ -47,15 +47,18 @@ def it_is_steered_over_all_prompts(coin):
     assert 0 < found.judged.alphabet_share.mean < 1
 
 
-def half_precision_is_near(language, coin):
-    """Logits of twenty, in eight bits, are a tenth off; J is by no more. Which way they are
-    rounded hangs on the processor (0.01 on one, 0.02 on another)."""
-    prompts, goal = all_sequences(2, 4), open_goal("dyck", coin)
-    wide = expected_utility(coin, goal, prompts, 2).expected_utility
-    language.network.to(torch.bfloat16)
-    narrow = language.over(" H, T", TEXT)
-    J = expected_utility(narrow, goal, prompts, 2).expected_utility
-    assert float((J - wide).abs().max()) < 0.1
+def half_precision_is_near(language):
+    """Of its first two layers: a processor without products in bfloat16 takes minutes for all 30.
+    Which way logits of twenty are rounded to eight bits hangs on the processor; J is no more than a
+    tenth off."""
+    language.network.model.layers = language.network.model.layers[:2]
+    language.network.config.num_hidden_layers = 2
+    prompts, J = all_sequences(2, 4), []
+    for kind in (torch.float32, torch.bfloat16):
+        language.network.to(kind)
+        coin = language.over(" H, T", TEXT)
+        J.append(expected_utility(coin, open_goal("dyck", coin), prompts, 2).expected_utility)
+    assert 0 < float((J[1] - J[0]).abs().max()) < 0.1
 
 
 def test_the_real_model():
@@ -64,4 +67,4 @@ def test_the_real_model():
     coin = language.over(" H, T", TEXT)
     laws_are_the_networks_own(language, coin)
     it_is_steered_over_all_prompts(coin)
-    half_precision_is_near(language, coin)
+    half_precision_is_near(language)

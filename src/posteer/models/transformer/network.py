@@ -111,6 +111,25 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, dtype=FLOAT)
         self.out = nn.Linear(width, width, dtype=FLOAT)
 
+    def ask(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W"]:
+        """Queries alone."""
+        width = x.shape[-1]
+        return functional.linear(x, self.qkv.weight[:width], self.qkv.bias[:width])
+
+    def show(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T W2"]:
+        """Keys and values alone."""
+        width = x.shape[-1]
+        return functional.linear(x, self.qkv.weight[width:], self.qkv.bias[width:])
+
+    def look_back(
+        self, x: Float[Tensor, "B T W"], first: int, mask: Bool[Tensor, "T1 T"]
+    ) -> Float[Tensor, "B T1 W"]:
+        """As `forward`, from token `first` on."""
+        query = self.ask(x[:, first:]).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        key, value = self.show(x).unflatten(-1, (2, self.heads, -1)).transpose(1, 3).unbind(2)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
     def forward(
         self, x: Float[Tensor, "B T W"], mask: Bool[Tensor, "T T"] | None = None
     ) -> Float[Tensor, "B T W"]:
@@ -184,6 +203,13 @@ class Block(nn.Module):
     ) -> Float[Tensor, "B T W"]:
         return self.feed(x + self.attention(self.attention_norm(x), mask))
 
+    def look_back(
+        self, x: Float[Tensor, "B T W"], first: int, mask: Bool[Tensor, "T1 T"]
+    ) -> Float[Tensor, "B T1 W"]:
+        """As `forward`, from token `first` on: what the last layer is asked for."""
+        mixed = self.attention.look_back(self.attention_norm(x), first, mask)
+        return self.feed(x[:, first:] + mixed)
+
     def extend(
         self, x: Float[Tensor, "B 1 W"], keys: Tensor, values: Tensor, length: int
     ) -> Float[Tensor, "B 1 W"]:
@@ -250,10 +276,12 @@ class Transformer(nn.Module):
             self.require_positions(prefix + tree.deepest)
             places = torch.cat([torch.arange(prefix), prefix - 1 + tree.depths])
             x = x + self.positions.weight[places.to(x.device)]
-        mask = tree.mask(prefix, x.device)
-        for block in self.blocks:
+        mask, last = tree.mask(prefix, x.device), prefix - 1
+        *below, top = self.blocks
+        for block in below:
             x = block(x, mask)
-        logits = self.head(self.norm(x[:, prefix - 1 :]))
+        assert isinstance(top, Block)
+        logits = self.head(self.norm(top.look_back(x, last, mask[last:])))
         return tree.join(logits.float().log_softmax(-1))
 
     def logits(self, x: Float[Tensor, "B T1 W"]) -> Float[Tensor, "B T1 V"]:

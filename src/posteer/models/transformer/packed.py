@@ -4,7 +4,8 @@ A search asks for many prompts that differ from one another late. Their tokens m
 nodes, of all prompts, stand packed in one matrix, so that everything but attention works on each
 node once, at full speed. A node attends to its own path, gathered from the same matrix; prompts
 that part from what was before them at the same place do so together. Nothing is masked that would
-have been read for nothing, and the cost is that of the nodes.
+have been read for nothing, and the cost is that of the nodes; in the last layer, of those alone
+that are asked what comes next.
 """
 
 from __future__ import annotations
@@ -22,25 +23,28 @@ from posteer.models.trees import continuation_tree, distinct
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Prompts whose first `common` tokens belong to others; their own nodes stand together.
+    """Prompts whose first `common` tokens belong to others; what asks of them stands together, all
+    of their own nodes or the last ones.
 
     `paths[r]` are the nodes that prompt r is made of, whoever they belong to, and its
-    continuations'; `sees` says which of them its own nodes attend to.
+    continuations'; `sees` says which of them those that ask attend to.
     """
 
-    nodes: slice
+    asking: slice
     paths: Int[Tensor, "R T"]
     sees: Bool[Tensor, "Q T"]
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """The nodes of prompts and of their continuations; `ends[b]` are the last of prompt b and all
-    of its continuations."""
+    """The nodes of prompts and of their continuations. `last` are the last of each prompt and all
+    of its continuations, which make groups of their own; `ends[b]` are those of prompt b."""
 
     tokens: Int[Tensor, "N"]
     places: Int[Tensor, "N"]
     groups: list[_Group]
+    last: Int[Tensor, "E"]
+    last_groups: list[_Group]
     ends: Int[Tensor, "B n1"]
 
 
@@ -62,16 +66,21 @@ def pack(prompts: Int[Tensor, "B m"], vocab_size: int, horizon: int) -> Packed:
     first[order] = n_own[order].cumsum(0) - n_own[order]
     nodes = first[owner] + at - common[owner]
 
-    groups, begin = [], 0
+    groups, last_groups = [], []
+    begin, done, n_ends = 0, 0, len(at) - length + 1
     for shared, rows in zip(*common.unique(return_counts=True), strict=True):
-        some, order = order[: int(rows)], order[int(rows) :]
-        end = begin + int(n_own[some].sum())
-        groups.append(_Group(slice(begin, end), nodes[some], sees[int(shared) :]))
-        begin = end
+        some = order[done : done + int(rows)]
+        end, paths = begin + int(n_own[some].sum()), nodes[some]
+        groups.append(_Group(slice(begin, end), paths, sees[int(shared) :]))
+        asking = slice(done * n_ends, (done + len(some)) * n_ends)
+        last_groups.append(_Group(asking, paths, sees[length - 1 :]))
+        begin, done = end, done + len(some)
     tokens, places = torch.empty(begin, dtype=torch.long), torch.empty(begin, dtype=torch.long)
     tokens[nodes[mine]] = whole[mine]
     places[nodes[mine]] = depths.expand(n_tops, -1)[mine]
-    return Packed(tokens, places, groups, nodes[where, length - 1 :])
+    last = nodes[order, length - 1 :].flatten()
+    ends = order.argsort()[where, None] * n_ends + torch.arange(n_ends)
+    return Packed(tokens, places, groups, last, last_groups, ends)
 
 
 def packed_log_probs(
@@ -86,23 +95,37 @@ def packed_log_probs(
     if network.positions is not None:
         network.require_positions(int(packed.places.max()) + 1)
         x = x + network.positions(packed.places.to(device))
-    for block in network.blocks:
+    *below, top = network.blocks
+    for block in below:
         assert isinstance(block, Block)
-        x = block.feed(x + _attend(block.attention, block.attention_norm(x), packed.groups))
+        x = _read(block, x, x, packed.groups)
+    assert isinstance(top, Block)
+    x = _read(top, x, x[:, packed.last.to(device)], packed.last_groups)
     laws = network.head(network.norm(x))[0].float().log_softmax(-1)
-    below = continuation_tree(vocab, horizon)
-    return below.join(laws[packed.ends.to(device)])
+    tree = continuation_tree(vocab, horizon)
+    return tree.join(laws[packed.ends.to(device)])
+
+
+def _read(
+    block: Block, x: Float[Tensor, "1 N W"], asking: Float[Tensor, "1 A W"], groups: list[_Group]
+) -> Float[Tensor, "1 A W"]:
+    """A layer, of the nodes that ask: all of them, or some."""
+    seen = block.attention_norm(x)
+    normed = seen if asking is x else block.attention_norm(asking)
+    return block.feed(asking + _attend(block.attention, normed, seen, groups))
 
 
 def _attend(
-    attention: Attention, x: Float[Tensor, "1 N W"], groups: list[_Group]
-) -> Float[Tensor, "1 N W"]:
-    width = x.shape[-1]
-    query, seen = attention.qkv(x)[0].split([width, 2 * width], -1)
+    attention: Attention,
+    asking: Float[Tensor, "1 A W"],
+    x: Float[Tensor, "1 N W"],
+    groups: list[_Group],
+) -> Float[Tensor, "1 A W"]:
+    query, seen = attention.ask(asking)[0], attention.show(x)[0]
     mixed = torch.empty_like(query)
     for group in groups:
         paths = group.paths.to(x.device)
-        own = query[group.nodes].unflatten(0, (len(paths), -1))
+        own = query[group.asking].unflatten(0, (len(paths), -1))
         key, value = seen[paths].unflatten(-1, (2, attention.heads, -1)).unbind(-3)
         found = functional.scaled_dot_product_attention(
             own.unflatten(-1, (attention.heads, -1)).transpose(1, 2),
@@ -110,5 +133,5 @@ def _attend(
             value.transpose(1, 2),
             attn_mask=group.sees.to(x.device),
         )
-        mixed[group.nodes] = found.transpose(1, 2).flatten(2).flatten(0, 1)
+        mixed[group.asking] = found.transpose(1, 2).flatten(2).flatten(0, 1)
     return attention.out(mixed[None])

@@ -46,6 +46,9 @@ def roll_out(latents, last, worth, horizon, draws, of_contexts, of_prompts):
     """What one continuation from each context is worth to each latent, and the one from a last
     context that is drawn by its law."""
     contexts, tokens = latents.shape[0], latents.shape[1]
+    if tokens == 2 and contexts <= 2:
+        _roll_out_bits(latents, last, worth, horizon, draws, of_contexts, of_prompts)
+        return
     for start in range(contexts):
         for i in range(LANES):
             here, word = start, 0
@@ -64,3 +67,23 @@ def roll_out(latents, last, worth, horizon, draws, of_contexts, of_prompts):
             edge += last[c]
             ended += draws[0, i] >= edge
         of_prompts[i] = of_contexts[ended, i]
+
+
+@compiled
+@no_type_check
+def _roll_out_bits(latents, last, worth, horizon, draws, of_contexts, of_prompts):
+    """The same for two tokens, each of which is the next context too if there are two: a choice
+    between two numbers, which is a vector instruction, in place of a place to be looked up."""
+    contexts = latents.shape[0]
+    for start in range(contexts):
+        for i in range(LANES):
+            after_zero, after_one = latents[0, 0, i], latents[contexts - 1, 0, i]
+            token, word = start, 0
+            for place in range(horizon):
+                edge = after_one if token == 1 else after_zero
+                token = int(draws[1 + place * contexts + start, i] >= edge)
+                word = 2 * word + token
+            of_contexts[start, i] = worth[start, word]
+    for i in range(LANES):
+        at_one = contexts == 2 and draws[0, i] >= last[0]
+        of_prompts[i] = of_contexts[contexts - 1, i] if at_one else of_contexts[0, i]

@@ -37,16 +37,18 @@ def test_the_size_of_a_tree_of_prompts_is_known_before_it_is_made():
         assert len(prompt_tree(prompts, 3, 3)) == prompt_tree_size(prompts, 3, 3) == expected
 
 
-def test_prompts_are_packed_into_the_nodes_of_their_tree():
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_prompts_are_packed_into_the_nodes_of_their_tree(at_once, layers):
     """Of neighbours of one prompt, as a search tries them: each node once, BOS among them, laws as
-    behind a mask, prompts that are asked twice included."""
-    model = small("learned", vocab=2)
+    behind a mask, prompts that are asked twice included; as a CPU attends and as a GPU does."""
+    model = small("learned", vocab=2, layers=layers)
     base = torch.randint(2, (12,), generator=torch.Generator().manual_seed(3))
     prompts = torch.cat([base ^ torch.eye(12, dtype=torch.long), base[None], base[None]])
-    assert len(pack(prompts, 2, 4).tokens) == 1 + prompt_tree_size(prompts, 2, 4)
+    assert len(pack(prompts, 2, 4, at_once).tokens) == 1 + prompt_tree_size(prompts, 2, 4)
     network = model.network
     with torch.no_grad():
-        found = packed_log_probs(network, prompts, 4)
+        found = packed_log_probs(network, prompts, 4, at_once)
         expected = network.tree_log_probs(network.tokens(prompts), continuation_tree(2, 4))
     assert torch.allclose(found, expected, atol=1e-5)
 

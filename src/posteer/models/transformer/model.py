@@ -17,7 +17,7 @@ from posteer.families.protocol import Prior
 from posteer.models.protocol import Can, Model
 from posteer.models.transformer.network import Block, Transformer
 from posteer.models.transformer.packed import packed_log_probs
-from posteer.models.trees import continuation_tree, prompt_tree
+from posteer.models.trees import continuation_tree
 from posteer.tokens.contexts import ContextSpace
 
 
@@ -130,22 +130,12 @@ class TransformerModel(Model):
     def continuation_log_probs(
         self, prompts: Int[Tensor, "B m"], horizon: int
     ) -> Float[Tensor, "B Y"]:
-        """Every continuation of every prompt, each prompt read once.
+        """Every continuation of every prompt; what prompts begin with in common is read once."""
+        return packed_log_probs(self.network, prompts, horizon)
 
-        A CPU is as busy as there are tokens; a GPU would wait for the many small attentions.
-        """
-        if self.device.type == "cpu":
-            return packed_log_probs(self.network, prompts, horizon)
-        tree, tokens = continuation_tree(self.vocab_size, horizon), prompts.to(self.device)
-        return self.network.tree_log_probs(self.network.tokens(tokens), tree)
-
-    @torch.no_grad()
     def shared_log_probs(self, prompts: Int[Tensor, "B m"], horizon: int) -> Float[Tensor, "B Y"]:
-        """The same; what prompts begin with in common is read once."""
-        if self.device.type == "cpu":
-            return packed_log_probs(self.network, prompts, horizon)
-        tree = prompt_tree(prompts, self.vocab_size, horizon)
-        return self.network.tree_log_probs(self.network.tokens.weight[None, :0], tree)
+        """The same: nothing is read twice either way."""
+        return self.continuation_log_probs(prompts, horizon)
 
     def continuation_log_probs_of_rows(
         self, rows: Float[Tensor, "B m V"], horizon: int

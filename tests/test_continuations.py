@@ -7,7 +7,7 @@ from networks import problems_of, small
 from posteer.methods.direct.field import Field
 from posteer.models import Metered, condition, continuations, open_model
 from posteer.models.continuations import continuation_laws, shared_laws
-from posteer.models.transformer.packed import pack, packed_log_probs
+from posteer.models.transformer import packed
 from posteer.models.trees import continuation_tree, prompt_tree, prompt_tree_size, tree_size
 from posteer.tokens.contexts import all_sequences
 
@@ -39,17 +39,27 @@ def test_the_size_of_a_tree_of_prompts_is_known_before_it_is_made():
 
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_prompts_are_packed_into_the_nodes_of_their_tree(at_once, layers):
+@pytest.mark.parametrize(
+    ("vocab", "length", "horizon"), [(2, 12, 4), (3, 5, 1), (3, 1, 3), (5, 2, 2)]
+)
+def test_prompts_are_packed_into_the_nodes_of_their_tree(
+    monkeypatch, at_once, layers, vocab, length, horizon
+):
     """Of neighbours of one prompt, as a search tries them: each node once, BOS among them, laws as
     behind a mask, prompts that are asked twice included; as a CPU attends and as a GPU does."""
-    model = small("learned", vocab=2, layers=layers)
-    base = torch.randint(2, (12,), generator=torch.Generator().manual_seed(3))
-    prompts = torch.cat([base ^ torch.eye(12, dtype=torch.long), base[None], base[None]])
-    assert len(pack(prompts, 2, 4, at_once).tokens) == 1 + prompt_tree_size(prompts, 2, 4)
+    monkeypatch.setattr(packed, "ATTENDING_AT_ONCE", 100)
+    model = small("learned", vocab=vocab, layers=layers)
+    base = torch.randint(vocab, (length,), generator=torch.Generator().manual_seed(3))
+    prompts = torch.cat(
+        [(base + torch.eye(length, dtype=torch.long)) % vocab, base[None], base[None]]
+    )
+    nodes = packed.pack(prompts, vocab, horizon, at_once)
+    assert len(nodes.tokens) == 1 + prompt_tree_size(prompts, vocab, horizon)
     network = model.network
     with torch.no_grad():
-        found = packed_log_probs(network, prompts, 4, at_once)
-        expected = network.tree_log_probs(network.tokens(prompts), continuation_tree(2, 4))
+        found = packed.packed_log_probs(network, prompts, horizon, at_once)
+        tree = continuation_tree(vocab, horizon)
+        expected = network.tree_log_probs(network.tokens(prompts), tree)
     assert torch.allclose(found, expected, atol=1e-5)
 
 

@@ -3,6 +3,7 @@
 Quick tests run kernels as they are written: the CPU's in Python, the GPU's in Triton's interpreter.
 """
 
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from posteer.methods.ppt.fused.compiling import written_in
+
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
+KERNELS = SOURCE / "posteer" / "methods" / "ppt" / "fused"
 
 PROGRAM = """
 import sys
@@ -67,6 +71,8 @@ for tilt in ("linear", "geometric"):
     compare(2, 0, 50, tilt, text="frequency(0.9)")
     compare(3, 1, 7, tilt, rolls=True)
     compare(2, 2, 6, tilt, rolls=True, first=True)
+compare(2, 1, 5, rolls=True)
+compare(2, 0, 5, rolls=True, text="frequency(0.9)")
 compare(2, 3, 9)  # contexts enough that a sweep is cheaper than powers
 compare(4, 1, 5, latents=64)
 compare(2, 1, 401, latents=64, runs=1)  # by powers, with scales
@@ -156,4 +162,16 @@ POSED = (TiltedRuns(space, tables, 49, ExactMeans(means)), initial_prompts(space
 """
     cases = (CASES + EXTREMES).replace('print("equal")', "") + posed + threads
     run(cases, NUMBA_CACHE_DIR=str(tmp_path), HOME=str(tmp_path))
-    assert any(tmp_path.rglob("*.nbi")), "compiled code is kept"
+    kept = tmp_path / written_in(KERNELS)
+    assert any(kept.rglob("*.nbi")), "compiled code is kept, by what it was compiled of"
+
+
+def test_kernels_written_otherwise_find_nothing_compiled_of_these(tmp_path):
+    """Whichever of their files changed: an entry holds all that it calls."""
+    shutil.copytree(KERNELS, tmp_path / "same")
+    assert written_in(tmp_path / "same") == written_in(KERNELS)
+    for path in KERNELS.glob("*.py"):
+        other = tmp_path / path.stem
+        shutil.copytree(KERNELS, other)
+        (other / path.name).write_text(path.read_text() + "\n")
+        assert written_in(other) != written_in(KERNELS)

@@ -20,36 +20,33 @@ from posteer.core.shapes import Bool, Float, Int
 from posteer.models.transformer.network import Attention, Block, Transformer
 from posteer.models.trees import continuation_tree, distinct
 
+ATTENDING_AT_ONCE = 2**17
+"""Tokens of prompts that attend in one call: their queries, keys and values are copied for it."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Group:
     """Prompts that attend together. `paths[r]` are the nodes that prompt r is made of, whoever they
-    belong to, and its continuations'; `sees` says which of them those that ask attend to."""
+    belong to, and its continuations'; `sees` says which of them those that ask attend to, and `own`
+    whose answers are new, if not all are."""
 
     asking: slice | Int[Tensor, "R Q"]
     paths: Int[Tensor, "R T"]
     sees: Bool[Tensor, "Q T"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Askers:
-    """Rows of a matrix that attend, in groups; `answers[n]` is where the n-th finds its own among
-    all that were given, None where they are given in order."""
-
-    groups: list[_Group]
-    answers: Int[Tensor, "N"] | None = None
+    own: Int[Tensor, "A"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """The nodes of prompts and of their continuations. `last` are the last of each prompt and all
-    of its continuations; of them, `ends[b]` are those of prompt b."""
+    """The nodes of prompts and of their continuations, in groups, whose new answers come in order.
+    `last` are the last of each prompt and all of its continuations, in groups of their own; of
+    them, `ends[b]` are those of prompt b."""
 
     tokens: Int[Tensor, "N"]
     places: Int[Tensor, "N"]
-    all: _Askers
+    groups: list[_Group]
     last: Int[Tensor, "E"]
-    at_last: _Askers
+    last_groups: list[_Group]
     ends: Int[Tensor, "B n1"]
 
 
@@ -69,44 +66,55 @@ def pack(
 
     mine = at >= common[:, None]
     owner = torch.where(mine, torch.arange(n_tops, device=device)[:, None], -1).cummax(0).values
-    order = common.argsort(stable=True)
-    n_own = mine.sum(1)
+    order = common.argsort(stable=True)  # in which nodes are counted, each prompt's own together
+    n_own = len(at) - common
     first = torch.zeros_like(n_own)
     first[order] = n_own[order].cumsum(0) - n_own[order]
-    nodes = first[owner] + at - common[owner]
-    tokens, places = torch.empty_like(nodes[mine]), torch.empty_like(nodes[mine])
-    tokens[nodes[mine]] = whole[mine]
-    places[nodes[mine]] = depths.expand(n_tops, -1)[mine]
+    paths = (first[owner] + at - common[owner])[order]
+    new = mine[order].flatten().nonzero()[:, 0]
 
     n_ends = len(at) - length + 1
-    last = nodes[order, length - 1 :].flatten()
     ends = order.argsort()[where, None] * n_ends + torch.arange(n_ends, device=device)
-    if at_once:
-        answers = torch.empty_like(tokens)
-        answers[nodes[mine]] = mine.flatten().nonzero()[:, 0]
-        every = _Askers([_Group(nodes, nodes, sees)], answers)
-        at_last = _Askers([_Group(slice(0, len(last)), nodes[order], sees[length - 1 :])])
-    else:
-        every, at_last = _by_place(nodes[order], common[order], sees, length)
-    return Packed(tokens, places, every, last, at_last, ends)
+    grouped = _whole if at_once else _by_place
+    return Packed(
+        whole[order].flatten()[new],
+        depths[new % len(at)],
+        *grouped(paths, common[order], sees, length),
+        ends,
+    )
 
 
 def _by_place(
     paths: Int[Tensor, "U T"], common: Int[Tensor, "U"], sees: Bool[Tensor, "T T"], length: int
-) -> tuple[_Askers, _Askers]:
+) -> tuple[list[_Group], Int[Tensor, "E"], list[_Group]]:
     """Groups of prompts whose first `common` tokens belong to others; their own nodes, and the last
     of them, stand together."""
-    n_nodes = paths.shape[1]
-    every, at_last = _Askers([]), _Askers([])
+    n_nodes, groups, last_groups = paths.shape[1], [], []
     done = begin = begin_last = 0
     for shared, rows in zip(*common.unique(return_counts=True), strict=True):
         some = paths[done : done + int(rows)]
         end = begin + len(some) * (n_nodes - int(shared))
         end_last = begin_last + len(some) * (n_nodes - length + 1)
-        every.groups.append(_Group(slice(begin, end), some, sees[int(shared) :]))
-        at_last.groups.append(_Group(slice(begin_last, end_last), some, sees[length - 1 :]))
+        groups.append(_Group(slice(begin, end), some, sees[int(shared) :]))
+        last_groups.append(_Group(slice(begin_last, end_last), some, sees[length - 1 :]))
         done, begin, begin_last = done + len(some), end, end_last
-    return every, at_last
+    return groups, paths[:, length - 1 :].flatten(), last_groups
+
+
+def _whole(
+    paths: Int[Tensor, "U T"], common: Int[Tensor, "U"], sees: Bool[Tensor, "T T"], length: int
+) -> tuple[list[_Group], Int[Tensor, "E"], list[_Group]]:
+    """Prompts attend whole, as many in a group as memory is meant for."""
+    n_nodes, n_ends = paths.shape[1], paths.shape[1] - length + 1
+    together = max(1, ATTENDING_AT_ONCE // n_nodes)
+    new = torch.arange(n_nodes, device=paths.device) >= common[:, None]
+    groups, last_groups = [], []
+    for begin in range(0, len(paths), together):
+        some, its = paths[begin : begin + together], new[begin : begin + together]
+        groups.append(_Group(some, some, sees, its.flatten().nonzero()[:, 0]))
+        asking = slice(begin * n_ends, (begin + len(some)) * n_ends)
+        last_groups.append(_Group(asking, some, sees[length - 1 :]))
+    return groups, paths[:, length - 1 :].flatten(), last_groups
 
 
 def packed_log_probs(
@@ -126,28 +134,31 @@ def packed_log_probs(
     *below, top = network.blocks
     for block in below:
         assert isinstance(block, Block)
-        x = _read(block, x, x, packed.all)
+        x = _read(block, x, x, packed.groups)
     assert isinstance(top, Block)
-    x = _read(top, x, x[:, packed.last], packed.at_last)
+    x = _read(top, x, x[:, packed.last], packed.last_groups)
     laws = network.head(network.norm(x))[0].float().log_softmax(-1)
     return continuation_tree(vocab, horizon).join(laws[packed.ends])
 
 
 def _read(
-    block: Block, x: Float[Tensor, "1 N W"], rows: Float[Tensor, "1 A W"], askers: _Askers
+    block: Block, x: Float[Tensor, "1 N W"], rows: Float[Tensor, "1 A W"], groups: list[_Group]
 ) -> Float[Tensor, "1 A W"]:
     """A layer, of the rows that ask: all of them, or some."""
     seen = block.attention_norm(x)
     asking = seen if rows is x else block.attention_norm(rows)
-    return block.feed(rows + _attend(block.attention, asking, seen, askers))
+    return block.feed(rows + _attend(block.attention, asking, seen, groups))
 
 
 def _attend(
-    attention: Attention, asking: Float[Tensor, "1 A W"], seen: Float[Tensor, "1 N W"], by: _Askers
+    attention: Attention,
+    asking: Float[Tensor, "1 A W"],
+    seen: Float[Tensor, "1 N W"],
+    groups: list[_Group],
 ) -> Float[Tensor, "1 A W"]:
     queries, known = attention.ask(asking)[0], attention.show(seen)[0]
-    found = []
-    for group in by.groups:
+    answers = []
+    for group in groups:
         query = queries[group.asking].view(len(group.paths), len(group.sees), -1)
         key, value = known[group.paths].unflatten(-1, (2, attention.heads, -1)).unbind(-3)
         mixed = functional.scaled_dot_product_attention(
@@ -156,6 +167,6 @@ def _attend(
             value.transpose(1, 2),
             attn_mask=group.sees,
         )
-        found.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
-    answers = torch.cat(found)
-    return attention.out((answers if by.answers is None else answers[by.answers])[None])
+        found = mixed.transpose(1, 2).flatten(2).flatten(0, 1)
+        answers.append(found if group.own is None else found[group.own])
+    return attention.out(torch.cat(answers)[None])

@@ -6,9 +6,11 @@ Compiled code is kept on disk in the user's cache, so that a machine compiles a 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,19 @@ def kept_in() -> Path:
     return Path(home) / "posteer" / "compiled"
 
 
+@cache
+def written_in(folder: Path) -> str:
+    """A name for the kernels in a folder as they are written now.
+
+    Compiled code holds all that its entry calls, and numba asks only whether the entry's own file
+    has changed: kernels that are written otherwise must not find what was compiled of these.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
 def compiled(function: Function) -> Any:
     """A function for kernels to call, compiled with the first that does.
 
@@ -45,7 +60,7 @@ def compiled(function: Function) -> Any:
 
 def entry(function: Function) -> Any:
     """A kernel, compiled at its first call if the cache does not hold it. NUMBA_CACHE_DIR, where it
-    is set, is the cache."""
+    is set, holds the cache."""
     return _compiled(function, cache=True)
 
 
@@ -55,8 +70,8 @@ def _compiled(function: Function, **options: bool) -> Any:
     import numba
 
     before = numba.config.CACHE_DIR
-    if not before:
-        numba.config.CACHE_DIR = str(kept_in())  # read when a function is decorated, not later
+    folder = Path(before or kept_in()) / written_in(Path(__file__).parent)
+    numba.config.CACHE_DIR = str(folder)  # read when a function is decorated, not later
     try:
         return numba.njit(nogil=True, error_model="numpy", fastmath={"contract"}, **options)(
             function

@@ -1,6 +1,7 @@
 """Which urn would give the published figures? The paper's training, looked at along its way.
 
     python studies/urns.py train --out RUN --seed 0 --device cuda [--minutes 9] [--until 16000]
+        [--startless]
     python studies/urns.py                      # from docs/records/urns.jsonl
 
 train: the paper's schedule of 100,000 steps, in `RUN/seed-0`; stopped, the same command goes on. At
@@ -8,7 +9,8 @@ each of the steps 250, 500, 1,000, 1,500, 2,000, 3,000 and so on, a line of the 
 the best J of all 64 prompts of length 6 for every target, with the network read in float32 and
 bfloat16, with its start token and without; ESS/L of three fixed prompts over rollouts; what GCG
 reaches at length 50 for the targets where no urn came near. Some 7 minutes of an H200 to 8,000.
-A GPU does not repeat a training to the last bit: `--run 2` is another one of the same seed.
+A GPU does not repeat a training to the last bit: `--run 2` is another one of the same seed. With
+`--startless` the network is trained without a start token, and read as it was trained.
 show: how far each is from what is published: means of PPT that no prompt of its 64 reaches, and
 the distances of ESS/L and of GCG, in the published standard errors where it has any.
 """
@@ -28,6 +30,7 @@ from corners import PROMPTS, PUBLISHED, moments
 from greedy import LONG, READINGS, SHORT, contexts, laws_read, objectives
 from places import RECORDS
 from running import Options, positive, read_records, run, write_records
+from startless import StartlessModel, StartlessTrainer
 from tables import heading
 
 from posteer.api.eliciting import elicit_many
@@ -48,12 +51,19 @@ GREEDY = ("dyck", "dir-2", "dir-4")
 ROUNDING = 0.005
 
 
+STARTLESS = {
+    "float32": READINGS["no start token"],
+    "bfloat16": READINGS["bfloat16, no start token"],
+}
+"""How a network without a start token is read."""
+
+
 @torch.no_grad()
-def best_of_all(network: Transformer) -> dict[str, dict[str, Any]]:
+def best_of_all(network: Transformer, startless: bool = False) -> dict[str, dict[str, Any]]:
     """The best J of all 64 prompts by target, for each way to read the network."""
     prompts, goals = all_sequences(2, SHORT), objectives("urn")
     found: dict[str, dict[str, Any]] = {}
-    for name, (coarse, bos, shift) in READINGS.items():
+    for name, (coarse, bos, shift) in (STARTLESS if startless else READINGS).items():
         model = TransformerModel(deepcopy(network).cpu(), name, open_process("urn"))
         if coarse:
             model.network.bfloat16()
@@ -67,8 +77,12 @@ def best_of_all(network: Transformer) -> dict[str, dict[str, Any]]:
 
 def looked_at(trainer: Trainer, rollouts: int) -> dict[str, Any]:
     """What a line of the record says of the network as it is now."""
-    model = TransformerModel(trainer.network, f"step-{trainer.step}", trainer.prior)
-    bank = draw_bank(Metered(model), DrawPlan(n_samples=rollouts))
+    startless = isinstance(trainer, StartlessTrainer)
+    kind = StartlessModel if startless else TransformerModel
+    model = kind(trainer.network, f"step-{trainer.step}", trainer.prior)
+    bank = draw_bank(
+        Metered(model), DrawPlan(n_samples=rollouts, rollout_length=trainer.plan.length)
+    )
     ess = {key: round(value, 4) for key, value in moments(bank).items()}
     utilities = [utility_of_target(target) for target in GREEDY]
     runs = elicit_many(
@@ -89,7 +103,8 @@ def looked_at(trainer: Trainer, rollouts: int) -> dict[str, Any]:
         "rollouts": rollouts,
         "ess": ess,
         "gcg": {target: reached[10 * row : 10 * row + 10] for row, target in enumerate(GREEDY)},
-        "readings": best_of_all(trainer.network),
+        "readings": best_of_all(trainer.network, startless),
+        **({"startless": True} if startless else {}),
     }
 
 
@@ -98,10 +113,12 @@ def train(given: Any) -> None:
     device = pick_device(given.device)
     plan = make_plan("urn", None, {}, {"seed": given.seed})
     known = read_records(given.keep) if given.keep.is_file() else []
-    own = (given.seed, given.run)
-    done = {one["step"] for one in known if (one["seed"], one.get("run", 1)) == own}
+    own = (given.startless, given.seed, given.run)
+    done = {one["step"] for one in known if _which(one) == own}
     name = f"seed-{given.seed}" + (f"-run-{given.run}" if given.run > 1 else "")
-    trainer = Trainer(plan, given.out / name, device=device, compiled=device != "cpu")
+    name += "-startless" if given.startless else ""
+    kind = StartlessTrainer if given.startless else Trainer
+    trainer = kind(plan, given.out / name, device=device, compiled=device != "cpu")
     trainer.log_every = trainer.evaluate_every = MILESTONES[0]
     for stop in [one for one in MILESTONES if trainer.step <= one <= given.until]:
         left = given.minutes - (time.monotonic() - began) / 60
@@ -119,6 +136,11 @@ def train(given: Any) -> None:
             shutil.copytree(trainer.folder.model, here, dirs_exist_ok=True)
         spent = time.monotonic() - began
         print(f"step {trainer.step}, {spent:.0f} s: {trainer.excess}", flush=True)
+
+
+def _which(one: dict[str, Any]) -> tuple[bool, int, int]:
+    """The training that a line of the record is of."""
+    return one.get("startless", False), one["seed"], one.get("run", 1)
 
 
 def distances(one: dict[str, Any], reading: str) -> dict[str, float]:
@@ -155,18 +177,19 @@ def show(lines: list[dict[str, Any]], readings: Sequence[str] = tuple(READINGS))
         f"| | | | published | | | {', '.join(PUBLISHED.values())} | "
         f"{', '.join(f'{value:.2f}' for value in theirs)} | |"
     )
-    for one in sorted(lines, key=lambda one: (one["seed"], one.get("run", 1), one["step"])):
-        run = one.get("run", 1)
-        seed = f"{one['seed']}, run {run}" if run > 1 else one["seed"]
+    for one in sorted(lines, key=lambda one: (_which(one), one["step"])):
+        startless, seed, run = _which(one)
+        said = f"{seed}, run {run}" if run > 1 else str(seed)
+        said += ", no start token" if startless else ""
         reached = ", ".join(f"{fmean(one['gcg'][target]):.2f}" for target in GREEDY)
         ess = ", ".join(f"{one['ess'][name]:.2f}" for name in PROMPTS)
-        for reading in readings:
+        for reading in (name for name in readings if name in one["readings"]):
             facts = one["readings"][reading]
             far = distances(one, reading)
             dyck = f"{facts['dyck_prompt']}, {facts['best']['dyck']:.2f}"
             same = f"{ess} | {reached} | {greedy_distance(one):.1f}"
             shown.append(
-                f"| {seed} | {one['step']:,} | {one['excess']:.1e} | {reading} | "
+                f"| {said} | {one['step']:,} | {one['excess']:.1e} | {reading} | "
                 f"{far['over']} of {far['total']} | {dyck} | "
                 f"{same if reading == 'float32' else ' | | '} |"
             )
@@ -181,6 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, help="keep the model of each of those steps here")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--run", type=positive, default=1, help="another training of this seed")
+    parser.add_argument("--startless", action="store_true", help="trained without a start token")
     parser.add_argument("--until", type=positive, default=MILESTONES[-1])
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--rollouts", type=positive, default=1000)

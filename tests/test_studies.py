@@ -21,6 +21,7 @@ SHARED = {
     "results_parts",
     "running",
     "serving",
+    "startless",
     "tables",
     "tilts_figure",
 }

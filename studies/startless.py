@@ -6,13 +6,14 @@ positions are the same; nothing stands before the first token, whose law is the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from posteer.models.transformer.model import TransformerModel, TransformerState
+from posteer.models.transformer.model import TransformerModel
 from posteer.models.transformer.network import Transformer
 from posteer.models.trees import continuation_tree
 from posteer.training.data import HeldOut
@@ -66,14 +67,7 @@ class StartlessModel(TransformerModel):
 
     @torch.no_grad()
     def start(self, batch: int, capacity: int = 16) -> Any:
-        shape = self.network.shape
-        size = (batch, shape.heads, max(capacity, 2), shape.width // shape.heads)
-        caches = [
-            torch.zeros(size, dtype=self._cache_type, device=self.device)
-            for _ in range(2 * shape.layers)
-        ]
-        half = shape.layers
-        return TransformerState(caches[:half], caches[half:], 0, self._first(batch))
+        return replace(self._unread(batch, capacity), log_probs=self._first(batch))
 
     def log_predictive(self, tokens: Tensor) -> Tensor:
         with torch.no_grad():
@@ -91,16 +85,5 @@ class StartlessModel(TransformerModel):
         return self.continuation_log_probs_of_embeddings(embedded, horizon)
 
     def continuation_log_probs_of_embeddings(self, embedded: Tensor, horizon: int) -> Tensor:
-        network, length = self.network, embedded.shape[1]
         tree = continuation_tree(self.vocab_size, horizon)
-        nodes = network.tokens(tree.tokens.to(self.device)).expand(len(embedded), -1, -1)
-        x = torch.cat([embedded.to(self._like), nodes], 1)
-        if network.positions is not None:
-            network.require_positions(length + tree.deepest)
-            places = torch.cat([torch.arange(length), length - 1 + tree.depths])
-            x = x + network.positions.weight[places.to(x.device)]
-        mask = tree.mask(length, x.device)
-        for block in network.blocks:
-            x = block(x, mask)
-        logits = network.head(network.norm(x[:, length - 1 :]))
-        return tree.join(logits.float().log_softmax(-1))
+        return self.network.log_probs_along(embedded.to(self._like), tree)

@@ -12,7 +12,7 @@ from posteer.training.plan import make_plan
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    shape = {"layers": 2, "width": 32, "heads": 4, "feedforward": 48, "max_tokens": 80}
+    shape = {"layers": 2, "width": 32, "heads": 4, "feedforward": 48}
     plan = make_plan("urn", None, shape, {"steps": 60, "batch": 16, "length": 60, "warmup": 5})
     trainer = StartlessTrainer(plan, tmp_path_factory.mktemp("startless"), held_out=8)
     trainer.run()
@@ -53,7 +53,7 @@ def test_as_a_model_it_says_the_same_in_every_way(trained):
     assert torch.equal(model.log_predictive(whole), laws)
 
 
-def test_it_is_looked_at_as_the_others_are(trained, capsys):
+def test_it_is_looked_at_as_the_others_are(trained):
     line = urns.looked_at(trained, 20)
     assert line["startless"] and set(line["readings"]) == {"float32", "bfloat16"}
     assert set(line["gcg"]) == set(urns.GREEDY) and all(map(len, line["gcg"].values()))

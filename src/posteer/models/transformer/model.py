@@ -155,20 +155,19 @@ class TransformerModel(Model):
     @torch.no_grad()
     def start(self, batch: int, capacity: int = 16) -> Any:
         """Empty histories; `capacity` tokens are preallocated, more are added by doubling."""
+        bos = torch.full((batch,), self.network.shape.vocab_size, device=self._like.device)
+        return self._read(self._unread(batch, capacity), bos)
+
+    def _unread(self, batch: int, capacity: int) -> TransformerState:
+        """Caches before any token, BOS neither; what comes first is not said yet."""
         shape = self.network.shape
         size = (batch, shape.heads, max(capacity + 1, 2), shape.width // shape.heads)
         caches = [
             torch.zeros(size, dtype=self._cache_type, device=self.device)
             for _ in range(2 * shape.layers)
         ]
-        empty = TransformerState(
-            caches[: shape.layers],
-            caches[shape.layers :],
-            0,
-            torch.empty(batch, shape.vocab_size, device=self._like.device),
-        )
-        bos = torch.full((batch,), shape.vocab_size, device=self._like.device)
-        return self._read(empty, bos)
+        law = torch.empty(batch, shape.vocab_size, device=self._like.device)
+        return TransformerState(caches[: shape.layers], caches[shape.layers :], 0, law)
 
     @torch.no_grad()
     def advance(self, state: Any, tokens: Int[Tensor, "B"]) -> tuple[Float[Tensor, "B V"], Any]:

@@ -269,9 +269,15 @@ class Transformer(nn.Module):
         self, embedded: Float[Tensor, "B m W"], tree: TokenTree
     ) -> Float[Tensor, "K Y"]:
         """Log-probabilities of all continuations of embedded prompts, in one pass."""
-        n, prefix = len(embedded), embedded.shape[1] + 1
-        nodes = self.tokens(tree.tokens.to(embedded.device)).expand(n, -1, -1)
-        x = torch.cat([self._after_bos(embedded), nodes], 1)
+        return self.log_probs_along(self._after_bos(embedded), tree)
+
+    def log_probs_along(
+        self, read: Float[Tensor, "B p W"], tree: TokenTree
+    ) -> Float[Tensor, "K Y"]:
+        """The same after all that is read, a start token included if there is one."""
+        prefix = read.shape[1]
+        nodes = self.tokens(tree.tokens.to(read.device)).expand(len(read), -1, -1)
+        x = torch.cat([read, nodes], 1)
         if self.positions is not None:
             self.require_positions(prefix + tree.deepest)
             places = torch.cat([torch.arange(prefix), prefix - 1 + tree.depths])

@@ -218,14 +218,14 @@ def show_signs(record: dict[str, Any]) -> list[str]:
     return lines
 
 
-def caps() -> dict[str, Any]:
+def caps(device: str) -> dict[str, Any]:
     """J by iteration of some targets at m=50, ten seeds."""
     record: dict[str, Any] = {}
     for name, targets in CAPPED.items():
         utilities = [utility_of_target(target) for target in targets]
         method = f"gcg(steps={max(SHOWN_CAPS)})"
         runs = elicit_many(
-            name, utilities, length=LONG, method=method, seeds=range(10), device="cpu"
+            name, utilities, length=LONG, method=method, seeds=range(10), device=device
         )
         for row, target in enumerate(targets):
             some = runs[10 * row : 10 * row + 10]
@@ -325,6 +325,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("part", choices=("starts", "signs", "caps", "evaluations"))
     parser.add_argument("--from", dest="known", type=Path, help="a record made before")
     parser.add_argument("--paper", type=Path, default=RECORDS / "paper.parquet")
+    parser.add_argument("--device", default="cpu", help="for caps")
     given = parser.parse_args(arguments)
     if given.part == "starts":
         write_document(STARTS, starts())
@@ -333,7 +334,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("\n".join(show_signs(read_document(given.known or STARTS))))
     elif given.part == "caps":
         whole = Cells(read_rows(given.paper))
-        record = caps() if given.known is None else read_document(given.known)
+        record = caps(given.device) if given.known is None else read_document(given.known)
         if given.known is None:
             write_document(CAPS, record)
         print("\n".join(show_caps(record, whole)))

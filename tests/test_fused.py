@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
 
 from posteer.methods.ppt.fused.compiling import written_in
 
@@ -34,33 +35,36 @@ from posteer.methods.ppt.fused.ascending import ascend_fused, kernels_for
 from posteer.tokens.contexts import ContextSpace
 
 device = sys.argv[1]
-assert kernels_for(torch.device(device)) or device == "interpreted"
+assert kernels_for(torch.device(device))
 
 
 def compare(vocab, order, steps, tilt="linear", rolls=False, latents=70, taken=3, runs=2,
             first=None, text="dyck", mask=None, tolerance=1e-9, settings=None):
     space = ContextSpace(vocab, order)
     kernels = [random_kernels(space, latents, seed, 0.5) for seed in range(runs)]
-    tables = torch.stack([batch(own, 1)[0] for own in kernels])
+    tables = torch.stack([batch(own, 1)[0] for own in kernels]).to(device)
     utility = open_utility(text, space)
-    means = torch.stack([utility_of_kernels(utility, space, own, 3).T for own in kernels])
-    source = ExactMeans(means.contiguous())
+    means = torch.stack([utility_of_kernels(utility, space, own, 4).T for own in kernels])
+    source = ExactMeans(means.contiguous().to(device))
     if rolls:
         keys = torch.tensor([key_of(seed, "rollouts") for seed in range(runs)])
-        source = SingleRollouts(space, tables, [utility] * runs, 3, keys)
-    given = torch.rand(runs, space.n_contexts, latents, dtype=torch.float64) if first else None
+        source = SingleRollouts(space, tables, [utility] * runs, 4, keys)
+    shape = (runs, space.n_contexts, latents)
+    given = torch.rand(shape, dtype=torch.float64).to(device) if first else None
     posed = TiltedRuns(space, tables, steps, source, tilt, given)
-    start = initial_prompts(space, list(range(runs)), mask)
+    start = initial_prompts(space, list(range(runs)), mask).to(device)
     settings = settings or AscentSettings(max_steps=taken)
     expected = ascend(posed, start, settings, None, mask)
     found = ascend_fused(posed, start, settings, None, mask)
-    for one, other in zip(found, expected, strict=True):
+    for run, (one, other) in enumerate(zip(found, expected, strict=True)):
+        moved = (other.prompt.transitions - start.transitions[run]).abs().max()
+        assert moved > 1e-6, "a run that stands still shows no slope"
         assert (one.steps, one.stop_reason) == (other.steps, other.stop_reason)
         for name in ("surrogate_history", "ess_history", "surrogate", "standard_error", "log_tilt"):
-            ours, theirs = (torch.as_tensor(getattr(run, name)) for run in (one, other))
+            ours, theirs = (torch.as_tensor(getattr(run, name)).cpu() for run in (one, other))
             assert torch.allclose(ours, theirs, rtol=tolerance, atol=1e-12), (vocab, order, name)
         for name in ("transitions", "initial"):
-            ours, theirs = (getattr(run.prompt, name) for run in (one, other))
+            ours, theirs = (getattr(run.prompt, name).cpu() for run in (one, other))
             assert torch.allclose(ours, theirs, rtol=tolerance, atol=1e-12), (vocab, order, name)
         assert len(one.seconds_history) == one.steps
 """
@@ -119,9 +123,15 @@ GPU_CASES = """
 compare(2, 1, 49, latents=150, taken=2)
 compare(2, 0, 5, rolls=True, text="frequency(0.9)")
 compare(2, 1, 5, rolls=True, mask=torch.tensor([[True, False], [True, True]]))
+compare(2, 1, 5, "geometric")
+compare(2, 0, 5, "geometric", rolls=True, text="frequency(0.9)")
 """
 
 MORE_GPU_CASES = """
+mask = torch.tensor([[True, False], [True, True]])
+compare(2, 1, 49, "geometric", latents=150, taken=2, mask=mask)
+compare(3, 1, 7, "geometric", rolls=True)
+compare(2, 2, 6, "geometric", rolls=True, first=True)
 compare(3, 1, 7, rolls=True)
 compare(2, 2, 6, rolls=True, first=True)
 compare(2, 1, 5, text="frequency(0.9)", settings=AscentSettings(patience=2, tolerance=10.0))
@@ -138,6 +148,13 @@ def test_the_gpus_kernel_with_more_contexts_and_at_its_ends():
     pytest.importorskip("triton")
     cases = MORE_GPU_CASES + EXTREMES
     run(cases, POSTEER_KERNELS="triton", TRITON_INTERPRET="1")
+
+
+@pytest.mark.slow
+def test_on_a_gpu_it_is_compiled_and_does_so_too():
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    run(GPU_CASES + MORE_GPU_CASES + 'print("equal")', "cuda")
 
 
 @pytest.mark.slow

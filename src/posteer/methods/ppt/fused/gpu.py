@@ -49,7 +49,9 @@ class GpuClimb:
         whole = [[0, 0, 0, settings.patience, settings.max_steps]] * n
         self._whole = torch.tensor(whole, dtype=torch.int32, device=device)
         none = torch.zeros(1, dtype=torch.float64, device=device)
-        first, means = runs.first_likelihood, asked.means
+        logs, first, means = runs.logs, runs.first_likelihood, asked.means
+        if logs is not None:
+            first = logs.first
         keys = asked.keys[:, 0] | asked.keys[:, 1] << 32
         self._state = (
             self._tables,
@@ -59,11 +61,13 @@ class GpuClimb:
             torch.tensor(reals, dtype=torch.float64, device=device),
             self._whole,
             runs.latents.contiguous(),
+            none if logs is None else logs.kernels.contiguous(),
             none if first is None else first.contiguous(),
             none if means is None else means.contiguous(),
             asked.worth.to(device) if means is None else none,
             keys.to(device),
         )
+        self._geometric = logs is not None
         self._has_first, self._n_latents = first is not None, runs.latents.shape[-1]
         self._ended = [0] * n
 
@@ -90,6 +94,8 @@ class GpuClimb:
             HIGHEST=self._steps.bit_length() - 1,
             HORIZON=horizon,
             HAS_FIRST=self._has_first,
+            GEOMETRIC=self._geometric,
+            SCORES=contexts * tokens + (contexts if self._geometric and self._has_first else 0),
             BLOCK=self.block,
             num_warps=self.warps,
         )

@@ -63,6 +63,22 @@ def matrix(edges, C: tl.constexpr, V: tl.constexpr):
 
 
 @triton.jit
+def earning(bottom, edges, rewards, C: tl.constexpr, V: tl.constexpr):
+    """A chain's matrix with one more context, where what its edges earn on the way gathers."""
+    out = ()
+    for a in tl.static_range(C):
+        for b in tl.static_range(C):
+            out = out + (bottom[a * C + b],)
+        gain = edges[a * V] * rewards[a * V]
+        for v in tl.static_range(1, V):
+            gain += edges[a * V + v] * rewards[a * V + v]
+        out = out + (gain,)
+    for _b in tl.static_range(C):
+        out = out + (edges[0] * 0.0,)
+    return out + (edges[0] * 0.0 + 1.0,)
+
+
+@triton.jit
 def pushed(law, matrix, C: tl.constexpr):
     """A law over contexts one step later."""
     out = ()

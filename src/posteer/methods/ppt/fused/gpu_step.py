@@ -11,10 +11,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from posteer.methods.ppt.fused.gpu_matrices import back, matrix, powers, pushed
+from posteer.methods.ppt.fused.gpu_matrices import back, earning, matrix, powers, pushed
+from posteer.methods.ppt.fused.gpu_sums import block_sums, largest_log_weight
 
-NO_WEIGHT = tl.constexpr(1e-250)
-"""A latent that weighs less has no say, lest its slopes overflow."""
 LEAST_WEIGHT = tl.constexpr(1e-140)
 """Of all latents together, down to which squares of weights are numbers."""
 
@@ -31,6 +30,14 @@ def _loaded(start, N: tl.constexpr):
 def _kept(start, values, N: tl.constexpr):
     for k in tl.static_range(N):
         tl.store(start + k, values[k])
+
+
+@triton.jit
+def _sum_of(left, right, N: tl.constexpr):
+    out = ()
+    for k in tl.static_range(N):
+        out = out + (left[k] + right[k],)
+    return out
 
 
 @triton.jit
@@ -56,49 +63,6 @@ def _projected(values, gradient, inside, at: tl.constexpr, N: tl.constexpr, rate
     for k in tl.static_range(N):
         out = out + (raised[k] / whole,)
     return out
-
-
-@triton.jit
-def _rolled_out(
-    kernel,
-    law,
-    worth,
-    key,
-    latent,
-    step,
-    C: tl.constexpr,
-    V: tl.constexpr,
-    K: tl.constexpr,
-    HORIZON: tl.constexpr,
-):
-    """What one continuation from each context is worth to each latent, and the one from a last
-    context drawn by its law: the numbers of core.counters."""
-    drawn = ()
-    for block in tl.static_range((HORIZON * C + 4) // 4):
-        zero = latent * 0
-        words = tl.philox(key, latent, zero + step, zero + block, zero)
-        for word in tl.static_range(4):
-            drawn = drawn + (words[word].to(tl.uint32).to(tl.float64) * 2.3283064365386963e-10,)
-    of_contexts = ()
-    for start in tl.static_range(C):
-        here, said = latent * 0 + start, latent * 0
-        for place in tl.static_range(HORIZON):
-            uniform = drawn[1 + place * C + start]
-            token, edge = latent * 0, uniform * 0.0
-            for v in tl.static_range(V - 1):
-                share = kernel[v]
-                for c in tl.static_range(1, C):
-                    share = tl.where(here == c, kernel[c * V + v], share)
-                edge += share
-                token += (uniform >= edge).to(tl.int32)
-            said = said * V + token
-            here = (here * V + token) % C
-        of_contexts = of_contexts + (tl.load(worth + start * K + said),)
-    value, edge = of_contexts[0], drawn[0] * 0.0
-    for c in tl.static_range(1, C):
-        edge += law[c - 1]
-        value = tl.where(drawn[0] >= edge, of_contexts[c], value)
-    return value, of_contexts
 
 
 @triton.jit
@@ -131,84 +95,6 @@ def _moved_logits(table, gradient, logits, means, squares, first, second, rate, 
 
 
 @triton.jit
-def _block_sums(
-    sums,
-    table,
-    start,
-    law,
-    near,
-    base,
-    first,
-    means,
-    worth,
-    key,
-    step,
-    lo,
-    n_latents,
-    C: tl.constexpr,
-    V: tl.constexpr,
-    K: tl.constexpr,
-    STEPS: tl.constexpr,
-    HIGHEST: tl.constexpr,
-    HORIZON: tl.constexpr,
-    HAS_FIRST: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """What a block of latents adds to the sums of sums.py."""
-    latent = lo + tl.arange(0, BLOCK)
-    there = latent < n_latents
-    kernel, edges = (), ()
-    for k in tl.static_range(C * V):
-        share = tl.load(base + k * n_latents + latent, mask=there, other=1.0 / V)
-        kernel, edges = kernel + (share,), edges + (table[k] * share,)
-    starts = ()
-    for c in tl.static_range(C):
-        if HAS_FIRST:
-            given = tl.load(first + c * n_latents + latent, mask=there, other=1.0)
-            starts = starts + (start[c] * given,)
-        else:
-            starts = starts + (edges[0] * 0.0 + start[c],)
-    stack = powers(matrix(edges, C, V), C, STEPS, HIGHEST)
-    top = stack[0]
-    total = edges[0] * 0.0
-    for a in tl.static_range(C):
-        row = top[a * C]
-        for b in tl.static_range(1, C):
-            row += top[a * C + b]
-        total += starts[a] * row
-    total = tl.where(total < NO_WEIGHT, 0.0, total)
-    slope = ()
-    for a in tl.static_range(C):
-        share = tl.where(total > 0.0, starts[a] / total, 0.0)
-        for _b in tl.static_range(C):
-            slope = slope + (share,)
-    of_matrix = back(stack, slope, C, STEPS, HIGHEST)
-    if HORIZON > 0:
-        value, of_contexts = _rolled_out(kernel, law, worth, key, latent, step, C, V, K, HORIZON)
-    else:
-        value, of_contexts = edges[0] * 0.0, ()
-        for c in tl.static_range(C):
-            mean = tl.load(means + c * n_latents + latent, mask=there, other=0.0)
-            of_contexts = of_contexts + (mean,)
-            value += law[c] * mean
-    weight = tl.where(there, total, 0.0)
-    beyond = value - near
-    new = (sums[0] + weight, sums[1] + weight * beyond, sums[2] + weight * weight)
-    for c in tl.static_range(C):
-        new = new + (sums[3 + c] + weight * of_contexts[c],)
-    scores = ()
-    for c in tl.static_range(C):
-        for v in tl.static_range(V):
-            score = weight * kernel[c * V + v] * of_matrix[c * C + (c * V + v) % C]
-            scores = scores + (score,)
-    for k in tl.static_range(C * V):
-        new = new + (sums[3 + C + k] + scores[k],)
-    for k in tl.static_range(C * V):
-        new = new + (sums[3 + C + C * V + k] + scores[k] * beyond,)
-    return new
-
-
-@triton.jit
 def climb(
     tables,
     starts,
@@ -217,6 +103,7 @@ def climb(
     reals,
     whole,
     latents,
+    logs,
     first,
     means,
     worth,
@@ -233,6 +120,8 @@ def climb(
     HIGHEST: tl.constexpr,
     HORIZON: tl.constexpr,
     HAS_FIRST: tl.constexpr,
+    GEOMETRIC: tl.constexpr,
+    SCORES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Climb one run for `n_steps` steps or until it ends; its state is read first and kept last.
@@ -240,9 +129,12 @@ def climb(
     reals: best, near, factor, rate, floor, tolerance, 0.9^t, 0.999^t. whole: iteration, waited,
     ended, patience, limit.
     """
+    N: tl.constexpr = C + 1 if GEOMETRIC else C
     row = tl.program_id(0).to(tl.int64)
     run = tl.load(active + row).to(tl.int64)
     base = latents + run * (C * V) * n_latents
+    if GEOMETRIC:
+        logs += run * (C * V) * n_latents
     first += run * C * n_latents
     means += run * C * n_latents
     worth += run * C * K
@@ -265,20 +157,33 @@ def climb(
     taken = 0
     while (taken < n_steps) & (ended == 0):
         iteration += 1
-        law, chain = start, matrix(table, C, V)
+        law, visits, chain = start, (), matrix(table, C, V)
+        for c in tl.static_range(C):
+            visits = visits + (0.0 * start[c],)
         for _ in range(STEPS):
+            visits = _sum_of(visits, law, C)
             law = pushed(law, chain, C)
+        counts, largest = (), 0.0 * near
+        if GEOMETRIC:
+            for k in tl.static_range(C * V):
+                counts = counts + (visits[k // V] * table[k],)
+            largest = largest_log_weight(
+                counts, start, logs, first, n_latents, C, V, HAS_FIRST, BLOCK
+            )
         sums = ()
-        for _k in tl.static_range(3 + C + 2 * C * V):
+        for _k in tl.static_range(3 + C + 2 * SCORES):
             sums = sums + (tl.zeros([BLOCK], tl.float64),)
         for lo in range(0, n_latents, BLOCK):
-            sums = _block_sums(
+            sums = block_sums(
                 sums,
                 table,
                 start,
                 law,
                 near,
+                counts,
+                largest,
                 base,
+                logs,
                 first,
                 means,
                 worth,
@@ -293,6 +198,8 @@ def climb(
                 HIGHEST,
                 HORIZON,
                 HAS_FIRST,
+                GEOMETRIC,
+                SCORES,
                 BLOCK,
             )
         weight, squares = tl.sum(sums[0], 0), tl.sum(sums[2], 0)
@@ -304,29 +211,39 @@ def climb(
             tl.store(surrogates + row * n_steps + taken, value)
             tl.store(sizes + row * n_steps + taken, weight * weight / (squares * n_latents))
             taken += 1
-            worths, gradient = (), ()
+            covariance = ()
+            for k in tl.static_range(SCORES):
+                centred = tl.sum(sums[3 + C + SCORES + k], 0) - beyond * tl.sum(sums[3 + C + k], 0)
+                covariance = covariance + (centred / weight,)
+            ends, begins, path = (), start, chain
             for c in tl.static_range(C):
-                worths = worths + (tl.sum(sums[3 + c], 0) / weight,)
+                ends = ends + (tl.sum(sums[3 + c], 0) / weight,)
+            if GEOMETRIC:  # an edge counts for what leads there too
+                path = earning(chain, table, covariance, C, V)
+                ends, begins = ends + (0.0 * weight + 1.0,), start + (0.0 * weight,)
             slope = ()
-            for a in tl.static_range(C):
-                for b in tl.static_range(C):
-                    slope = slope + (start[a] * worths[b],)
-            stack = powers(matrix(table, C, V), C, STEPS, HIGHEST)
+            for a in tl.static_range(N):
+                for b in tl.static_range(N):
+                    slope = slope + (begins[a] * ends[b],)
+            stack = powers(path, N, STEPS, HIGHEST)
             top = stack[0]
-            along = back(stack, slope, C, STEPS, HIGHEST)
+            along = back(stack, slope, N, STEPS, HIGHEST)
             finite = _is_finite(value)
+            gradient, start_gradient = (), ()
             for c in tl.static_range(C):
                 for v in tl.static_range(V):
-                    score = tl.sum(sums[3 + C + c * V + v], 0)
-                    centred = tl.sum(sums[3 + C + C * V + c * V + v], 0) - beyond * score
-                    slope_of_edge = centred / weight + along[c * C + (c * V + v) % C]
-                    gradient = gradient + (factor * slope_of_edge,)
-                    finite = finite & _is_finite(gradient[c * V + v])
-            start_gradient = ()
+                    gain = covariance[c * V + v]
+                    if GEOMETRIC:
+                        gain = gain * along[c * N + C]
+                    gain = factor * (gain + along[c * N + (c * V + v) % C])
+                    gradient = gradient + (gain,)
+                    finite = finite & _is_finite(gain)
             for a in tl.static_range(C):
-                gain = top[a * C] * worths[0]
-                for b in tl.static_range(1, C):
-                    gain += top[a * C + b] * worths[b]
+                gain = top[a * N] * ends[0]
+                for b in tl.static_range(1, N):
+                    gain += top[a * N + b] * ends[b]
+                if SCORES > C * V:
+                    gain += covariance[C * V + a]
                 start_gradient = start_gradient + (factor * gain,)
             better = factor * value > best + tolerance
             best = tl.where(better, factor * value, best)

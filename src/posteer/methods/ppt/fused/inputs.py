@@ -23,12 +23,11 @@ RUNNING, STUCK, AT_LIMIT, DIVERGED, LEFT_TO_TORCH = range(5)
 
 def can_be_fused(runs: Runs) -> bool:
     """Markov latents, exact means or continuations few enough to be looked up, contexts few enough
-    for caches or registers; on a GPU the linear tilt alone."""
+    for caches or registers."""
     if not isinstance(runs, TiltedRuns) or runs.n_transitions < 1:
         return False
     space, source = runs.space, runs.source
-    on_cpu = runs.device.type == "cpu"
-    if space.n_contexts > MOST_CONTEXTS[runs.device.type] or not (on_cpu or runs.logs is None):
+    if space.n_contexts > MOST_CONTEXTS[runs.device.type]:
         return False
     if isinstance(source, SingleRollouts):
         return space.n_contexts * space.vocab_size**source.horizon <= MOST_CONTINUATIONS

@@ -62,12 +62,10 @@ scaling: $(READY)
 results: $(READY)
 	$(BIN)/python studies/results_page.py docs/records/paper.parquet
 
-# The paper's urn, all of its 100,000 steps, and two of 16,000 from other seeds. Needs a GPU; goes on where it was, and at
-# first from the steps that were done elsewhere.
+# The paper's urn, all of its 100,000 steps, and two of 16,000 from other seeds. Needs a GPU; goes on where it was.
 OUT := runs
 MINUTES := inf
 urn: $(READY)
-	@test -e $(OUT)/urn-100k/checkpoints || $(BIN)/python studies/relay.py unpack studies/checkpoints/urn-100k $(OUT)/urn-100k
 	$(BIN)/posteer train --preset urn --out $(OUT)/urn-100k --device cuda --max-minutes $(MINUTES)
 	$(BIN)/posteer train --preset urn --steps 16000 --seed 1 --out $(OUT)/urn-16k-1 --device cuda --max-minutes $(MINUTES)
 	$(BIN)/posteer train --preset urn --steps 16000 --seed 2 --out $(OUT)/urn-16k-2 --device cuda --max-minutes $(MINUTES)

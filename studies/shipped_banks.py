@@ -27,8 +27,8 @@ FAMILIES = {"mess3-mixture": "atoms", "chains-16": "atoms", "ginc": "atoms"}
 def plan_for(name: str, model: TransformerModel, seed: int) -> DrawPlan:
     """The paper's sizes, or as many tokens as a model reads."""
     plan = DrawPlan(seed=seed, family=asked_family(model, FAMILIES.get(name)))
-    if model.max_length is None or model.max_length >= plan.rollout_length:
-        return plan
+    if model.max_length is None or model.max_length + 1 >= plan.rollout_length:
+        return plan  # the last token of a text is written and not read
     return replace(plan, n_samples=FEWER, rollout_length=model.max_length)
 
 

@@ -47,7 +47,7 @@ def compare(vocab, order, steps, tilt="linear", rolls=False, latents=70, taken=3
     means = torch.stack([utility_of_kernels(utility, space, own, 4).T for own in kernels])
     source = ExactMeans(means.contiguous().to(device))
     if rolls:
-        keys = torch.tensor([key_of(seed, "rollouts") for seed in range(runs)])
+        keys = torch.tensor([key_of(seed, "rollouts") for seed in range(runs)]).to(device)
         source = SingleRollouts(space, tables, [utility] * runs, 4, keys)
     shape = (runs, space.n_contexts, latents)
     given = torch.rand(shape, dtype=torch.float64).to(device) if first else None

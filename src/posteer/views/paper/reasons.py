@@ -24,8 +24,8 @@ SHOWN = {
         "model."
     ),
     Why.MODELS: (
-        "Two more urns moved it as far, trained alike but for 4,000 steps; they are outside in "
-        "cells where ours is not. Their weights were not kept: the records are all there is."
+        "Other urns moved it as far: `urn-16k`, which is shipped, and two more trained alike but "
+        "for 4,000 steps, whose weights were not kept. They are outside in cells where ours is not."
     ),
     Why.SNAPPING: (
         "Scored by its own last context in snapping, the same ascent ends in the best prompt. That "
@@ -38,7 +38,7 @@ TESTS = {
     Why.NO_PROMPT: f"posteer elicit --model exact:{{model}} {_BEST}",
     Why.NO_PROMPT_HERE: f"posteer elicit --model {{model}} {_BEST}",
     Why.JUDGED: f"posteer elicit --model {{model}} {_BEST}",
-    Why.MODELS: "posteer tables docs/records/gcg-urn-1.parquet",
+    Why.MODELS: "posteer tables docs/records/gcg-urn-16k.parquet",
     Why.SNAPPING: (
         "posteer elicit --model {model} --utility {utility} --length {length} --method {method}"
     ),

@@ -102,10 +102,11 @@ def misses(records: list[dict[str, Any]], paper: Cells) -> list[str]:
             near = sum(value > max(values) - WITHIN for value in values)
             if near < len(values):
                 five = (paper.figure((model, target, length, method), "J") for method in METHODS)
-                best = max(figure.value for figure in five if figure is not None)
+                best = [figure.value for figure in five if figure is not None]
+                beside = f"{max(best):.4f}" if best else "not in these runs"
                 lines.append(
                     f"| {model} | {length} | {target} | {max(values):.4f} | {min(values):.4f} "
-                    f"| {near} of {len(values)} | {best:.4f} |"
+                    f"| {near} of {len(values)} | {beside} |"
                 )
     return lines
 

@@ -15,6 +15,8 @@ import urns
 from running import read_document, read_records
 from tables import heading
 
+from posteer.banks import DrawPlan
+from posteer.banks.shipped import shipped_bank
 from posteer.models.shipped import load, model_facts, shipped_models
 from posteer.paper.agreement import Outside, Why, pairs
 from posteer.paper.cells import Cells
@@ -113,11 +115,12 @@ def urns_section(beside: Beside) -> list[str]:
     return [
         "## Which urn would give these figures?",
         "",
-        "Along the paper's training, two seeds, read in float32 (`python studies/urns.py` has the "
-        "other readings; [LOG](LOG.md#which-urn-would-give-the-published-figures) what follows): "
-        "means of PPT at m=6 that none of a network's 64 prompts reaches, ESS/L of fixed prompts "
-        "over its rollouts, what GCG reaches. None fits all; the nearest is a hundred times "
-        "further from Bayes than the shipped one.",
+        "Along the paper's training, three seeds, and one trained without a start token, read in "
+        "float32 (`python studies/urns.py` has the other readings; "
+        "[LOG](LOG.md#which-urn-would-give-the-published-figures) what follows): means of PPT at "
+        "m=6 that none of a network's 64 prompts reaches, ESS/L of fixed prompts over its "
+        "rollouts, what GCG reaches. None fits all; the nearest is a hundred times further from "
+        "Bayes than the shipped one, which is the network of 100,000 steps.",
         "",
         *urns.show(beside.urns, ["float32"]),
         "",
@@ -234,9 +237,9 @@ def greedy_section(cells: Cells, beside: Beside) -> list[str]:
         "A flip is proposed where the one-hot gradient favours it. How often is the gradient's "
         "sign that of the true change of J? `python studies/greedy.py signs`; at m=6 all 384 "
         "flips of all 64 prompts, at m=50 all of the ten starts; mean over targets, least and "
-        "greatest. On the trained urn at m=50 it is little better than a coin, on Bayes' rule "
-        "with relaxed counts it is nearly always right: what GCG reaches hangs on what a network "
-        "does between tokens, which training does not fix.",
+        "greatest. On the trained urn it is right about as often as a coin, on Bayes' rule with "
+        "relaxed counts nearly always: what GCG reaches hangs on what a network does between "
+        "tokens, which training does not fix.",
         "",
         *greedy.show_signs(beside.starts),
         "",
@@ -244,8 +247,8 @@ def greedy_section(cells: Cells, beside: Beside) -> list[str]:
     if beside.caps is not None:
         lines += [
             "J after so many iterations (m=50; the paper says 100), mean (standard error) of ten "
-            "seeds, `python studies/greedy.py caps`. A limit of about ten would bring dir-2 and "
-            "dir-4 to what is published, and take dir-0, dir-9 and the coin away from it; nothing "
+            "seeds, `python studies/greedy.py caps`. A limit of about eight would bring dir-2 to "
+            "what is published, and take all others but Dyck on the coin away from it; nothing "
             "reaches 0.61 for Dyck.",
             "",
             *greedy.show_caps(beside.caps, cells),
@@ -254,8 +257,8 @@ def greedy_section(cells: Cells, beside: Beside) -> list[str]:
     if beside.evaluations is not None:
         lines += [
             "And how J is read at m=6, `python studies/greedy.py evaluations`: bfloat16 changes "
-            "nothing; read without the start token it was trained with, the network reaches every "
-            "figure and much that is not published.",
+            "nothing; read without the start token it was trained with, the network reaches most "
+            "of the figures and much that is not published.",
             "",
             *greedy.show_evaluations(beside.evaluations),
             "",
@@ -329,6 +332,20 @@ def models_section(rows: list[Row]) -> list[str]:
         overall = risk["overall"] if isinstance(risk, dict) else math.nan
         lines.append(
             f"`{name}` was trained for {done:,} steps{short}. Its excess risk is {overall:.1e} "
-            "nats a token."
+            f"nats a token. {_bank_said(print_)}"
         )
     return lines
+
+
+def _bank_said(fingerprint: str) -> str:
+    """How large the bank of a model is, beside the paper's."""
+    bank, plan = shipped_bank(fingerprint), DrawPlan()
+    if bank is None:
+        return "No bank of it is shipped."
+    size = f"{len(bank):,} rollouts of {bank.origin.rollout_length:,} tokens"
+    if (len(bank), bank.origin.rollout_length) == (plan.n_samples, plan.rollout_length):
+        return f"Its bank is of {size}, as the paper's."
+    return (
+        f"Its bank is of {size}, **fewer than the paper's {plan.n_samples:,} of "
+        f"{plan.rollout_length:,}** ([LOG](LOG.md#the-urn-of-100000-steps))."
+    )

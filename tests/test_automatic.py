@@ -281,13 +281,16 @@ def test_auto_on_the_papers_cells_is_behind_none_of_the_five():
 
 
 def test_the_papers_cells_from_ten_banks():
-    """Of the committed runs: rank 1 from every bank, and nearly all prompts the same."""
+    """Of the committed runs: rank 1 from every bank, and nearly all prompts the same. Ten banks of
+    the coin and of the shorter urn, the two shipped ones of the urn."""
     lines = (RECORDS / "bank-seeds.jsonl").read_text().splitlines()
     rows = bank_seeds.summary([json.loads(line) for line in lines])
-    assert [row.split("|")[-2].strip() for row in rows[2:]] == ["200 of 200", "", "310 of 310", ""]
-    assert [int(row.split("|")[5]) for row in rows[2:]] == [20, 20, 31, 23]
+    assert [row.split("|")[-2].strip() for row in rows[2:]] == [
+        *("200 of 200", "", "310 of 310", "", "62 of 62", "")
+    ]
+    assert [int(row.split("|")[5]) for row in rows[2:]] == [20, 20, 31, 23, 31, 26]
     paper = Cells(read_rows(RECORDS / "paper.parquet"))
     missed = bank_seeds.misses([json.loads(line) for line in lines], paper)[2:]
     assert [row.split("|")[3].strip() for row in missed] == [
-        f"sym-{flip}" for flip in ("0.7", "0.8", "0.9", "1.0")
+        f"sym-{flip}" for _ in ("urn-16k", "urn") for flip in ("0.7", "0.8", "0.9", "1.0")
     ]

@@ -169,9 +169,10 @@ def test_model_steps_are_said():
         assert re.search(r"100,000\s+(training\s+)?steps", page.read_text()), page
 
 
-def test_the_enumerated_starts_rule_out_the_published_ranks():
-    """GCG at the six extreme frequencies, m=6: a mean rank of 16.3 from ten starts, less often than
-    once in ten thousand, by drawing a million of them."""
+def test_chance_allows_the_published_ranks_by_the_enumerated_starts():
+    """GCG at the six extreme frequencies, m=6: a mean rank of 16.3 from ten starts, about once in
+    six times, by drawing a million of them. On the urn of 14,900 steps it was once in ten thousand.
+    """
     import numpy as np
 
     record = read_document(RECORDS / "gcg-starts.json")["urn"]["targets"]
@@ -179,4 +180,4 @@ def test_the_enumerated_starts_rule_out_the_published_ranks():
     ranks = np.array([[t["rank"][end] for end in t["ends"]] for t in map(record.get, extremes)])
     theirs = np.mean([published()["urn", t, 6, "gcg", "rank"].value for t in extremes])
     drawn = np.random.default_rng(0).integers(64, size=(1_000_000, 10))
-    assert (ranks.mean(0)[drawn].mean(1) >= theirs - 0.05).mean() < 1e-4
+    assert 0.15 < (ranks.mean(0)[drawn].mean(1) >= theirs - 0.05).mean() < 0.2

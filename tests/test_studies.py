@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from posteer.banks.shipped import shipped_bank
+from posteer.models import load, shipped_models
+
 STUDIES = Path(__file__).parent.parent / "studies"
 SHARED = {
     "awkward",
@@ -160,8 +163,20 @@ def test_defaults_are_those_of_the_repository(capsys):
     bank_seeds.main(["show"])
     rows = capsys.readouterr().out.splitlines()
     log = (STUDIES.parent / "docs" / "LOG.md").read_text()
-    assert len(rows[2:6]) == 4
-    assert all(row in log for row in rows[:6])
+    assert len(rows[2:8]) == 6
+    assert all(row in log for row in rows[:8])
+
+
+def test_banks_are_as_large_as_a_model_can_write():
+    """Its last token is not read again. The urn's is smaller: drawn before that was heeded."""
+    import shipped_banks
+
+    for name in shipped_models():
+        model = load(name, "cpu")
+        bank, plan = shipped_bank(model.fingerprint), shipped_banks.plan_for(name, model, 0)
+        asked = (plan.n_samples, plan.rollout_length)
+        whole = (5000, 2000) if name == "urn" else (len(bank), bank.origin.rollout_length)
+        assert asked == whole, name
 
 
 def test_training_curves_are_drawn_again_as_they_are_committed(tmp_path):

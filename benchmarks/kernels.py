@@ -1,0 +1,84 @@
+"""A step of the ascent by torch and by the kernels of a device, under both tilts.
+
+    python benchmarks/kernels.py [--device cuda] [--runs 310] [--latents 5000] [--length 50]
+
+Ten banks of the prior, taken in turns by the runs; vocabularies and orders of up to four contexts.
+Both take the same steps, and the largest difference between their surrogates is printed. The first
+call compiles: how long it took is printed beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+from time import perf_counter
+
+import torch
+
+from posteer.banks import draw_analytic
+from posteer.core.device import pick_device
+from posteer.families.markov.dirichlet import DirichletRows
+from posteer.families.markov.means import utility_of_kernels
+from posteer.families.markov.tilt import latents_last
+from posteer.goals.utilities import open_utility
+from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_prompts
+from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns
+from posteer.methods.ppt.fused.ascending import ascend_fused
+from posteer.tokens.contexts import ContextSpace
+
+SPACES = ((2, 1), (2, 2), (3, 1), (4, 1))
+BANKS, HORIZON = 10, 4
+STEPS = {"torch": 20, "kernels": 250}
+
+
+def posed(
+    space: ContextSpace, tilt: str, n_runs: int, n_latents: int, length: int, device: str
+) -> TiltedRuns:
+    process = DirichletRows.symmetric(space.vocab_size, space.order, 0.5)
+    banks = [draw_analytic(process, n_latents, seed).kernels for seed in range(BANKS)]
+    goal = open_utility("dyck", space)
+    means = torch.stack([utility_of_kernels(goal, space, bank, HORIZON).T for bank in banks])
+    latents = torch.stack([latents_last(bank) for bank in banks])
+    turns = torch.arange(n_runs) % BANKS
+    source = ExactMeans(means[turns].contiguous().to(device))
+    return TiltedRuns(space, latents[turns].to(device), length - space.order, source, tilt)
+
+
+def timed(runs: TiltedRuns, by: str, steps: int) -> tuple[float, list[Ascent]]:
+    """Seconds of so many steps, and where they led."""
+    start = initial_prompts(runs.space, list(range(len(runs)))).to(runs.device)
+    settings = AscentSettings(max_steps=steps, patience=steps + 1)
+    began = perf_counter()
+    found = (ascend if by == "torch" else ascend_fused)(runs, start, settings)
+    return perf_counter() - began, found  # what is found lies on the host: nothing is under way
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--runs", type=int, default=310)
+    parser.add_argument("--latents", type=int, default=5000)
+    parser.add_argument("--length", type=int, default=50)
+    given = parser.parse_args()
+    device = str(pick_device(given.device))
+    print("| V | order | tilt | torch, ms a step | kernels | ratio | first call, s | apart |")
+    print("|---|---|---|---|---|---|---|---|")
+    for vocab, order in SPACES:
+        space = ContextSpace(vocab, order)
+        for tilt in ("linear", "geometric"):
+            runs = posed(space, tilt, given.runs, given.latents, given.length, device)
+            first, _ = timed(runs, "kernels", 2)
+            timed(runs, "torch", 2)
+            slow, expected = timed(runs, "torch", STEPS["torch"])
+            fast, found = timed(runs, "kernels", STEPS["kernels"])
+            slow, fast = 1e3 * slow / STEPS["torch"], 1e3 * fast / STEPS["kernels"]
+            both = zip(expected[0].surrogate_history, found[0].surrogate_history, strict=False)
+            apart = max(abs(one - other) for one, other in both)
+            print(
+                f"| {vocab} | {order} | {tilt} | {slow:.2f} | {fast:.3f} | {slow / fast:.0f} "
+                f"| {first:.1f} | {apart:.0e} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -51,7 +51,7 @@ ORDER = {
     "latents filtered method",
     "methods.ppt": "estimator updates ascent fused snap batches states method",
     "methods.ppt.fused": "inputs compiling lanes closed_forms philox_lanes sums steps cpu "
-    "gpu_matrices gpu_step gpu ascending",
+    "gpu_matrices gpu_sums gpu_step gpu ascending",
     "methods.direct": "field exhaustive random_search coordinate beam gcg prefixes",
     "api": "judging eliciting evaluating comparing",
     "sweeps": "configuration presets histories provenance runs records packs manifest store "

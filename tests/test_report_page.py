@@ -201,7 +201,7 @@ def test_pictures_and_texts(browser, page):
     browser.export("main section", "Save SVG")
     root = ElementTree.fromstring(browser.downloaded("urn-J-ours.svg"))
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "GCG" in texts and "0.256" in texts
+    assert "GCG" in texts and "0.279" in texts
     assert not any("class" in node.attrib for node in root.iter())
     browser.open(page, "#/compare?model=urn")
     browser.export("main figure", "Save PNG")

@@ -270,7 +270,7 @@ def load_bank(path: str | Path | Any) -> LatentBank:
     """A bank from its file, verified; one that was cut short, altered or is none is refused.
 
     >>> from posteer.banks.shipped import FOLDER
-    >>> len(load_bank(FOLDER / "urn.tuning.safetensors"))
+    >>> len(load_bank(FOLDER / "beta-bernoulli.tuning.safetensors"))
     5000
     """
     path = path_of(path, "bank")

@@ -18,7 +18,7 @@ from posteer.banks import draw_analytic
 from posteer.core.device import pick_device
 from posteer.families.markov.dirichlet import DirichletRows
 from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.tilt import latents_last
+from posteer.families.markov.tilt import Tilt, latents_last
 from posteer.goals.utilities import open_utility
 from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns
@@ -26,12 +26,13 @@ from posteer.methods.ppt.fused.ascending import ascend_fused
 from posteer.tokens.contexts import ContextSpace
 
 SPACES = ((2, 1), (2, 2), (3, 1), (4, 1))
+TILTS: tuple[Tilt, ...] = ("linear", "geometric")
 BANKS, HORIZON = 10, 4
 STEPS = {"torch": 20, "kernels": 250}
 
 
 def posed(
-    space: ContextSpace, tilt: str, n_runs: int, n_latents: int, length: int, device: str
+    space: ContextSpace, tilt: Tilt, n_runs: int, n_latents: int, length: int, device: str
 ) -> TiltedRuns:
     process = DirichletRows.symmetric(space.vocab_size, space.order, 0.5)
     banks = [draw_analytic(process, n_latents, seed).kernels for seed in range(BANKS)]
@@ -64,7 +65,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for vocab, order in SPACES:
         space = ContextSpace(vocab, order)
-        for tilt in ("linear", "geometric"):
+        for tilt in TILTS:
             runs = posed(space, tilt, given.runs, given.latents, given.length, device)
             first, _ = timed(runs, "kernels", 2)
             timed(runs, "torch", 2)

@@ -4,8 +4,8 @@
     python studies/greedy.py signs          # from that record
     python studies/greedy.py caps           # docs/records/gcg-caps.json, half an hour on two cores,
                                             # seconds with --device cuda
-    python studies/greedy.py evaluations    # docs/records/gcg-evaluations.json, a minute, or many on
-                                            # a processor that has no products in bfloat16
+    python studies/greedy.py evaluations    # docs/records/gcg-evaluations.json, a minute, or many
+                                            # where a processor has no products in bfloat16
 
 starts: at m=6 there are 64 starts, and GCG is deterministic from each, so the law of its result
 over seeds is enumerated: for each target the prompt each start ends in, and J and rank of all 64.

@@ -6,6 +6,7 @@ import urns
 from startless import StartlessModel, StartlessTrainer
 
 from posteer.families.registry import open_process
+from posteer.paper.published import TARGETS, VARIANTS, published
 from posteer.tokens.contexts import all_sequences
 from posteer.training.plan import make_plan
 
@@ -57,5 +58,19 @@ def test_it_is_looked_at_as_the_others_are(trained):
     line = urns.looked_at(trained, 20)
     assert line["startless"] and set(line["readings"]) == {"float32", "bfloat16"}
     assert set(line["gcg"]) == set(urns.GREEDY) and all(map(len, line["gcg"].values()))
-    (row,) = urns.show([line], ["float32", "no start token"])[3:]
+    (row,) = urns.show([line], ["float32", "no start token"])[4:]
     assert row.startswith("| 0, no start token | 60 |") and " of 124 | " in row
+
+
+def test_what_is_published_of_best_prompts_tells_networks_apart():
+    """A network that has the published bests is at no distance; better ones are off as well."""
+    known = urns.found_bests()
+    assert len(known) == 9 and known["dyck"] == 0.59
+    every = {t: [published()["urn", t, 6, m, "J"].value for m in VARIANTS] for t in TARGETS["urn"]}
+    theirs = {target: max(values) for target, values in every.items()} | known
+    assert urns.from_bests(theirs) == {"over": 0, "total": 124, "same": 9, "apart": 0.0}
+    better = urns.from_bests({target: value + 0.02 for target, value in theirs.items()})
+    assert (better["over"], better["same"]) == (0, 0) and abs(better["apart"] - 0.02) < 1e-12
+    worse = urns.from_bests({target: value - 0.02 for target, value in theirs.items()})
+    ties = sum(value > theirs[target] - 0.015 for target in every for value in every[target])
+    assert (worse["over"], worse["same"]) == (ties, 0)

@@ -4,8 +4,8 @@
     python studies/relay.py unpack PARTS RUN    # a training that goes on there
 
 A checkpoint on one machine goes on exactly, and takes 82 MB for the urn. Carried it takes 27:
-matrices in bfloat16, whose rounding moves them by less than two steps do (4e-5 of 0.02 for the
-urn at a rate of 2e-4, its loss by nothing that can be measured), gains and biases as they are, and
+matrices in bfloat16, whose rounding moves them by what two to nine steps do (4e-5 of 0.02 for the
+urn, its loss by nothing that can be measured), gains and biases as they are, and
 Adam's moments in eight bits, the second as its root: with betas of 0.9 and 0.95 they are forgotten
 within a hundred steps. What goes on is the same training, not to the last bit.
 """

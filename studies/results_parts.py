@@ -66,7 +66,8 @@ class Beside:
             Cells(read_rows(snapped)) if snapped.exists() else None,
             {
                 path.stem: Cells(read_rows(path))
-                for path in sorted(folder.glob("gcg-urn-*.parquet"))
+                for pattern in ("urn-16k.parquet", "gcg-urn-*.parquet")
+                for path in sorted(folder.glob(pattern))
             },
             read_records(path) if (path := folder / "urns.jsonl").exists() else None,
             *(
@@ -330,10 +331,11 @@ def models_section(rows: list[Row]) -> list[str]:
                 "training**"
             )
         )
-        overall = risk["overall"] if isinstance(risk, dict) else math.nan
+        known_risk = risk if isinstance(risk, dict) else {}
+        overall, error = (known_risk.get(k, math.nan) for k in ("overall", "overall_error"))
         lines.append(
             f"`{name}` was trained for {done:,} steps{short}. Its excess risk is {overall:.1e} "
-            f"nats a token. {_bank_said(print_)}"
+            f"({error:.0e}) nats a token. {_bank_said(print_)}"
         )
     return lines
 
@@ -348,5 +350,5 @@ def _bank_said(fingerprint: str) -> str:
         return f"Its bank is of {size}, as the paper's."
     return (
         f"Its bank is of {size}, **fewer than the paper's {plan.n_samples:,} of "
-        f"{plan.rollout_length:,}** ([LOG](LOG.md#the-urn-of-100000-steps))."
+        f"{plan.rollout_length:,}** ([PAPER](PAPER.md#done-otherwise))."
     )

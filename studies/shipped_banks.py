@@ -18,14 +18,14 @@ from posteer.models import Metered, load, shipped_models
 from posteer.models.transformer.model import TransformerModel
 
 FEWER = 2000
-"""Rollouts of a model that reads no more than a few hundred tokens."""
+"""Rollouts of a model that cannot write as many tokens as the paper's have."""
 FAMILIES = {"mess3-mixture": "atoms", "chains-16": "atoms", "ginc": "atoms"}
 """What latents are read off rollouts as, where a model's own kind is not what explains them best
 (`posteer sample --check`)."""
 
 
 def plan_for(name: str, model: TransformerModel, seed: int) -> DrawPlan:
-    """The paper's sizes, or as many tokens as a model reads."""
+    """The paper's sizes; where a model cannot write so many tokens, as many as it reads."""
     plan = DrawPlan(seed=seed, family=asked_family(model, FAMILIES.get(name)))
     if model.max_length is None or model.max_length + 1 >= plan.rollout_length:
         return plan  # the last token of a text is written and not read

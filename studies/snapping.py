@@ -2,7 +2,7 @@
 
     python studies/snapping.py [--banks 500]    # docs/records/snapping.json, a minute
 
-With the candidate score its tables show (`optimum-context`), 010101 (J 0.57) and 101010 (J near 0)
+With the candidate score its tables show (`optimum-context`), 010101 (J 0.58) and 101010 (J near 0)
 are told apart at m=6 by the bank alone: exact Bayes gives both the same. Drawn here: which wins on
 bootstraps of the shipped rollout bank, and on fresh banks of the prior, at the prompt kernel where
 the ascent on the shipped bank ends. Had the noise of a bank decided, both would be near a half.

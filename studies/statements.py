@@ -41,6 +41,8 @@ from posteer.tokens.contexts import all_sequences
 RECORD = RECORDS / "statements.json"
 LENGTHS = (20, 80, 320, 1280)
 BANKS, LATENTS, REFERENCE = 20, 1000, 200_000
+PAPERS_TOKENS = 5000 * 1999
+"""Of a bank; the first token of a rollout is not asked for."""
 
 
 def half() -> dict[str, float]:
@@ -155,7 +157,10 @@ def lines(record: dict[str, Any], spent: dict[str, Any]) -> list[str]:
     tied = {kind: rank_correlation(ess, [k[kind] for k in kernels]) for kind in KINDS}
     clear = 1.96 / math.sqrt(len(kernels) - 1)
     noisier = sum(one["rollouts"] > one["exact_means"] for one in kernels)
-    banks = ", ".join(f"{model} {tokens:,}" for model, tokens in spent["banks"])
+    banks = ", ".join(
+        f"{model} {tokens:,}" + " (fewer than the paper's)" * (tokens < PAPERS_TOKENS)
+        for model, tokens in spent["banks"]
+    )
     found = [
         (
             "PPT asks the model nothing while it optimises, forward or backward",
@@ -168,7 +173,7 @@ def lines(record: dict[str, Any], spent: dict[str, Any]) -> list[str]:
             spent["analytic_bank"] == 0,
         ),
         (
-            "One set of L R = 10,000,000 sampled tokens serves every utility",
+            "One set of sampled tokens, L R = 10,000,000, serves every utility",
             f"tokens asked, the first of a rollout being free: {banks}; {spent['utilities']} "
             "utilities",
             len(spent["banks"]) == len({model for model, _ in spent["banks"]}),

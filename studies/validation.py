@@ -4,9 +4,10 @@
     python studies/validation.py --schematic docs/figures/pmc-schematic.svg
 
 Filled: the prior. Dotted: rollouts of the exact predictive, so the error of counting alone. Dashed:
-rollouts of the trained transformer, the shipped banks. Both with 5,000 rollouts of 2,000 tokens.
-Prints each row's Kolmogorov-Smirnov and Wasserstein distance to the prior. The schematic is how it
-works, on four real rollouts of the trained urn: tokens, counts of transitions, a latent each.
+rollouts of the trained transformer, the shipped banks. Of the exact predictive 5,000 rollouts of
+2,000 tokens. Prints each row's Kolmogorov-Smirnov and Wasserstein distance to the prior. The
+schematic is how it works, on four real rollouts of the trained urn: tokens, counts of transitions,
+a latent each.
 """
 
 from __future__ import annotations

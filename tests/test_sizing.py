@@ -247,7 +247,7 @@ def test_auto_names_the_sizes_it_found_and_keeps_the_bank():
 
 @pytest.mark.parametrize("given", [False, True])
 def test_fewer_samples_are_the_first_of_a_bank_that_is_there(given):
-    """README's own example: no token of the model is asked for."""
+    """No token of the model is asked for."""
     model = posteer.load("urn")
     whole = shipped_bank(model.fingerprint)
     method = "ppt-rb(samples=1000,steps=2)"
@@ -265,7 +265,7 @@ def test_fewer_samples_are_the_first_of_a_bank_that_is_there(given):
 
 def test_sweeps_take_the_first_of_a_shipped_bank_too():
     settings = {"models": "urn", "utilities": "dyck", "seeds": [0]}
-    methods = ["ppt-rb(samples=2000)", "ppt-rb", "ppt-rb(rollout-length=100)"]
+    methods = ["ppt-rb(samples=1000)", "ppt-rb", "ppt-rb(rollout-length=100)"]
     runs = expand(config_from(settings | {"methods": methods}, "here")).runs
     few, all_of_it, other = (run.bank for run in runs)
     assert few == all_of_it is not None and other is None

@@ -38,7 +38,7 @@ TESTS = {
     Why.NO_PROMPT: f"posteer elicit --model exact:{{model}} {_BEST}",
     Why.NO_PROMPT_HERE: f"posteer elicit --model {{model}} {_BEST}",
     Why.JUDGED: f"posteer elicit --model {{model}} {_BEST}",
-    Why.MODELS: "posteer tables docs/records/gcg-urn-16k.parquet",
+    Why.MODELS: "posteer tables docs/records/urn-16k.parquet",
     Why.SNAPPING: (
         "posteer elicit --model {model} --utility {utility} --length {length} --method {method}"
     ),

@@ -1,8 +1,9 @@
 """Sums over blocks of latents, in Triton: what sums.py takes on a CPU, under either tilt.
 
-A block weighs its latents, scores each weight (its slope in the table, times the weight) and adds
-both to sums that each lane keeps for itself. The linear tilt weighs by powers of a matrix and needs
-no logarithm; the geometric one by expected counts, in units of the largest weight of all.
+A block weighs its latents, scores each weight and adds both to sums that each lane keeps for
+itself. The linear tilt weighs by powers of a matrix, and its score is the slope of log W in the
+table; the geometric one by expected counts, in units of the largest weight of all, and its score is
+what an edge adds to log W each time it is taken: the log-kernel.
 """
 
 from __future__ import annotations

@@ -14,35 +14,25 @@ import argparse
 from time import perf_counter
 
 import torch
+from ascent import Setting
 
-from posteer.banks import draw_analytic
 from posteer.core.device import pick_device
-from posteer.families.markov.dirichlet import DirichletRows
-from posteer.families.markov.means import utility_of_kernels
-from posteer.families.markov.tilt import Tilt, latents_last
-from posteer.goals.utilities import open_utility
+from posteer.families.markov.tilt import Tilt
 from posteer.methods.ppt.ascent import Ascent, AscentSettings, ascend, initial_prompts
 from posteer.methods.ppt.estimator import ExactMeans, TiltedRuns
 from posteer.methods.ppt.fused.ascending import ascend_fused
-from posteer.tokens.contexts import ContextSpace
 
 SPACES = ((2, 1), (2, 2), (3, 1), (4, 1))
 TILTS: tuple[Tilt, ...] = ("linear", "geometric")
-BANKS, HORIZON = 10, 4
+BANKS = 10
 STEPS = {"torch": 20, "kernels": 250}
 
 
-def posed(
-    space: ContextSpace, tilt: Tilt, n_runs: int, n_latents: int, length: int, device: str
-) -> TiltedRuns:
-    process = DirichletRows.symmetric(space.vocab_size, space.order, 0.5)
-    banks = [draw_analytic(process, n_latents, seed).kernels for seed in range(BANKS)]
-    goal = open_utility("dyck", space)
-    means = torch.stack([utility_of_kernels(goal, space, bank, HORIZON).T for bank in banks])
-    latents = torch.stack([latents_last(bank) for bank in banks])
-    turns = torch.arange(n_runs) % BANKS
-    source = ExactMeans(means[turns].contiguous().to(device))
-    return TiltedRuns(space, latents[turns].to(device), length - space.order, source, tilt)
+def posed(setting: Setting, tilt: Tilt, n_runs: int, device: str) -> TiltedRuns:
+    known, turns = setting.runs, torch.arange(n_runs) % BANKS
+    latents, means = known.latents[turns].to(device), torch.stack(setting.means)[turns]
+    source = ExactMeans(means.transpose(1, 2).contiguous().to(device))
+    return TiltedRuns(known.space, latents, known.n_transitions, source, tilt)
 
 
 def timed(runs: TiltedRuns, by: str, steps: int) -> tuple[float, list[Ascent]]:
@@ -65,9 +55,9 @@ def main() -> None:
     print("| V | order | tilt | torch, ms a step | kernels | ratio | first call, s | apart |")
     print("|---|---|---|---|---|---|---|---|")
     for vocab, order in SPACES:
-        space = ContextSpace(vocab, order)
+        setting = Setting(vocab, order, given.length, given.latents, BANKS)
         for tilt in TILTS:
-            runs = posed(space, tilt, given.runs, given.latents, given.length, device)
+            runs = posed(setting, tilt, given.runs, device)
             first, _ = timed(runs, "kernels", 2)
             timed(runs, "torch", 2)
             slow, expected = timed(runs, "torch", STEPS["torch"])

@@ -12,7 +12,7 @@ runs. What chance there is lies in the bank: `run` asks for all targets at both 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +91,15 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def misses(
-    records: list[dict[str, Any]], paper: Cells, beside: Mapping[str, Cells] | None = None
-) -> list[str]:
-    """Cells in which some bank does worse than another by more than 1e-3. `beside` has the runs of
-    the five methods on models that the sweep is not of, which were called `urn` then."""
+def five_methods(paper: Path) -> Cells:
+    """Their runs on the paper's models, and on the shorter urn, which was called `urn` then."""
+    shorter = RECORDS / "urn-16k.parquet"
+    before = read_rows(shorter) if shorter.exists() else []
+    return Cells([*read_rows(paper), *({**row, "model": "urn-16k"} for row in before)])
+
+
+def misses(records: list[dict[str, Any]], paper: Cells) -> list[str]:
+    """Cells in which some bank does worse than another by more than 1e-3."""
     lines = heading(
         "| model | m | target | best bank | worst | banks as good as the best | best of the five |"
     )
@@ -104,9 +108,7 @@ def misses(
             values = [record["expected_utility"] for record in cell]
             near = sum(value > max(values) - WITHIN for value in values)
             if near < len(values):
-                runs = (beside or {}).get(model, paper)
-                name = model.removesuffix("-16k")
-                five = (runs.figure((name, target, length, method), "J") for method in METHODS)
+                five = (paper.figure((model, target, length, method), "J") for method in METHODS)
                 best = max(figure.value for figure in five if figure is not None)
                 lines.append(
                     f"| {model} | {length} | {target} | {max(values):.4f} | {min(values):.4f} "
@@ -141,10 +143,7 @@ def main(arguments: list[str] | None = None) -> None:
         records = [json.loads(line) for line in lines]
     else:
         records = read_records(given.path or RECORDS / "bank-seeds.jsonl")
-    shorter = RECORDS / "urn-16k.parquet"
-    beside = {"urn-16k": Cells(read_rows(shorter))} if shorter.exists() else {}
-    paper = Cells(read_rows(given.paper))
-    print("\n".join([*summary(records), "", *misses(records, paper, beside)]))
+    print("\n".join([*summary(records), "", *misses(records, five_methods(given.paper))]))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python studies/verifying.py [--models urn,ternary] [--questions 8]
 
 On the shipped models of Markov kernels, at a length where all prompts can be tried. `shipped` asks
-about the first candidates of the bank that ships with a model (5,000 rollouts of 2,000 tokens, of
-the urn 2,000), `small` about those of a small tuned bank (256 of 64), `adapting` begins with the
+about the first candidates of the bank that ships with a model (5,000 rollouts of 2,000 tokens),
+`small` about those of a small tuned bank (256 of 64), `adapting` begins with the
 same small bank and lets every answer correct its surrogate. All may ask as many questions. A row is
 a model: over its utilities, how often each is at rank 1, the median and the worst rank, how far J
 is behind that of the best prompt (the mean prompt is behind by 1), and model tokens of a run.

@@ -288,9 +288,9 @@ def test_the_papers_cells_from_ten_banks():
     assert [row.split("|")[-2].strip() for row in rows[2:]] == [
         *("200 of 200", "", "310 of 310", "", "62 of 62", "")
     ]
-    assert [int(row.split("|")[5]) for row in rows[2:]] == [20, 20, 31, 23, 31, 26]
+    assert [int(row.split("|")[5]) for row in rows[2:]] == [20, 20, 31, 23, 31, 29]
     paper = bank_seeds.five_methods(RECORDS / "paper.parquet")
     missed = bank_seeds.misses([json.loads(line) for line in lines], paper)[2:]
     assert [row.split("|")[3].strip() for row in missed] == [
-        f"sym-{flip}" for _ in ("urn-16k", "urn") for flip in ("0.7", "0.8", "0.9", "1.0")
+        f"sym-{flip}" for flip in ("0.7", "0.8", "0.9", "1.0")
     ]

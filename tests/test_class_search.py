@@ -148,7 +148,7 @@ def test_shipped_and_given_banks_are_searched():
     import posteer
 
     found = elicit("urn", "dyck", length=20, method="classes")
-    assert found.cost["bank_tokens"] == 3_996_000
+    assert found.cost["bank_tokens"] == 9_995_000
     assert found.cost["forward_tokens"] == 0
     assert found.held_out_surrogate is not None
     bank = posteer.sample("exact:urn", rollouts=200, length=60)

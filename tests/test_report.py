@@ -221,7 +221,7 @@ def test_latents_of_a_trained_model_are_the_first_of_its_bank(paper):
     found = latents_of([row for row in paper if row["seed"] == 0], None)
     assert {name: (one["shown"], one["of"]) for name, one in found.items()} == {
         "beta-bernoulli": (1000, 5000),
-        "urn": (1000, 2000),
+        "urn": (1000, 5000),
     }
 
 

@@ -168,15 +168,14 @@ def test_defaults_are_those_of_the_repository(capsys):
 
 
 def test_banks_are_as_large_as_a_model_can_write():
-    """Its last token is not read again. The urn's is smaller: drawn before that was heeded."""
+    """Its last token is not read again."""
     import shipped_banks
 
     for name in shipped_models():
         model = load(name, "cpu")
         bank, plan = shipped_bank(model.fingerprint), shipped_banks.plan_for(name, model, 0)
         asked = (plan.n_samples, plan.rollout_length)
-        whole = (5000, 2000) if name == "urn" else (len(bank), bank.origin.rollout_length)
-        assert asked == whole, name
+        assert asked == (len(bank), bank.origin.rollout_length), name
 
 
 def test_training_curves_are_drawn_again_as_they_are_committed(tmp_path):

@@ -151,6 +151,39 @@ def test_the_gpus_kernel_with_more_contexts_and_at_its_ends():
     run(cases, POSTEER_KERNELS="triton", TRITON_INTERPRET="1")
 
 
+COMPILING = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+from posteer.methods.ppt.fused.gpu_step import climb
+
+WHOLE = dict.fromkeys(("whole", "active"), "*i32") | dict.fromkeys(("n_latents", "n_steps"), "i32")
+
+
+def compiled(contexts, steps, geometric, first, horizon):
+    fixed = {"C": contexts, "V": 2, "K": 2**horizon, "STEPS": steps, "HORIZON": horizon}
+    fixed |= {"HIGHEST": steps.bit_length() - 1, "HAS_FIRST": first, "GEOMETRIC": geometric}
+    fixed |= {"SCORES": 2 * contexts + (contexts if geometric and first else 0), "BLOCK": 128}
+    kinds = WHOLE | {"keys": "*i64"} | dict.fromkeys(fixed, "constexpr")
+    signature = {name: kinds.get(name, "*fp64") for name in climb.arg_names}
+    source = ASTSource(climb, signature, constexprs=fixed)
+    made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    assert ".visible .entry climb" in made.asm["ptx"]
+
+
+compiled(2, 49, False, False, 0)
+compiled(1, 50, False, False, 4)
+compiled(2, 5, True, True, 4)
+print("equal")
+"""
+
+
+def test_the_gpus_kernel_compiles_where_there_is_no_gpu(tmp_path):
+    """What the interpreter takes and the compiler refuses would be seen on a GPU alone."""
+    pytest.importorskip("triton")
+    run(COMPILING, TRITON_CACHE_DIR=str(tmp_path), POSTEER_KERNELS="triton")
+
+
 @pytest.mark.slow
 def test_on_a_gpu_it_is_compiled_and_does_so_too():
     if not torch.cuda.is_available():

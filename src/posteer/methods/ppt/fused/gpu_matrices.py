@@ -10,6 +10,15 @@ import triton.language as tl
 
 
 @triton.jit
+def sum_of(left, right, N: tl.constexpr):
+    """Entry by entry."""
+    out = ()
+    for k in tl.static_range(N):
+        out = out + (left[k] + right[k],)
+    return out
+
+
+@triton.jit
 def product(left, right, N: tl.constexpr):
     """`left @ right` of N x N tuples."""
     out = ()
@@ -63,22 +72,6 @@ def matrix(edges, C: tl.constexpr, V: tl.constexpr):
 
 
 @triton.jit
-def earning(bottom, edges, rewards, C: tl.constexpr, V: tl.constexpr):
-    """A chain's matrix with one more context, where what its edges earn on the way gathers."""
-    out = ()
-    for a in tl.static_range(C):
-        for b in tl.static_range(C):
-            out = out + (bottom[a * C + b],)
-        gain = edges[a * V] * rewards[a * V]
-        for v in tl.static_range(1, V):
-            gain += edges[a * V + v] * rewards[a * V + v]
-        out = out + (gain,)
-    for _b in tl.static_range(C):
-        out = out + (edges[0] * 0.0,)
-    return out + (edges[0] * 0.0 + 1.0,)
-
-
-@triton.jit
 def pushed(law, matrix, C: tl.constexpr):
     """A law over contexts one step later."""
     out = ()
@@ -88,6 +81,30 @@ def pushed(law, matrix, C: tl.constexpr):
             share += law[a] * matrix[a * C + b]
         out = out + (share,)
     return out
+
+
+@triton.jit
+def along_paths(law, chain, gains, ends, C: tl.constexpr, STEPS: tl.constexpr):
+    """What paths of so many edges are worth, from each first context: what edges gain on the way,
+    by the context they leave, and what the last context does. And the slope of their worth from
+    the first law in each entry of the matrix, gains held fixed."""
+    slopes, visits, to_go = (), (), ends
+    for a in tl.static_range(C):
+        visits = visits + (law[a] * 0.0,)
+        for _b in tl.static_range(C):
+            slopes = slopes + (law[a] * 0.0,)
+    for _ in range(STEPS):  # an edge taken before is one further from the end
+        before, slopes = slope_of_left(slopes, chain, C), ()
+        later, to_go = to_go, ()
+        for a in tl.static_range(C):
+            ahead = gains[a]
+            for b in tl.static_range(C):
+                ahead += chain[a * C + b] * later[b]
+                slopes = slopes + (before[a * C + b] + visits[a] * gains[b] + law[a] * ends[b],)
+            to_go = to_go + (ahead,)
+        visits = sum_of(visits, law, C)
+        law = pushed(law, chain, C)
+    return to_go, slopes
 
 
 @triton.jit
@@ -121,3 +138,19 @@ def back(stack, slope, C: tl.constexpr, STEPS: tl.constexpr, HIGHEST: tl.constex
     for k in tl.static_range(C * C):
         out = out + (of_bottom[k] + slope[k],)
     return out
+
+
+@triton.jit
+def by_power(law, chain, ends, C: tl.constexpr, STEPS: tl.constexpr, HIGHEST: tl.constexpr):
+    """As `along_paths` where edges gain nothing: fewer products, more to compile."""
+    stack = powers(chain, C, STEPS, HIGHEST)
+    top, slope, to_go = stack[0], (), ()
+    for a in tl.static_range(C):
+        ahead = top[a * C] * ends[0]
+        for b in tl.static_range(1, C):
+            ahead += top[a * C + b] * ends[b]
+        to_go = to_go + (ahead,)
+        for b in tl.static_range(C):
+            slope = slope + (law[a] * ends[b],)
+    slopes = back(stack, slope, C, STEPS, HIGHEST)
+    return to_go, slopes

@@ -11,7 +11,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from posteer.methods.ppt.fused.gpu_matrices import back, earning, matrix, powers, pushed
+from posteer.methods.ppt.fused.gpu_matrices import (
+    along_paths,
+    by_power,
+    matrix,
+    pushed,
+    sum_of,
+)
 from posteer.methods.ppt.fused.gpu_sums import block_sums, largest_log_weight
 
 LEAST_WEIGHT = tl.constexpr(1e-140)
@@ -30,14 +36,6 @@ def _loaded(start, N: tl.constexpr):
 def _kept(start, values, N: tl.constexpr):
     for k in tl.static_range(N):
         tl.store(start + k, values[k])
-
-
-@triton.jit
-def _sum_of(left, right, N: tl.constexpr):
-    out = ()
-    for k in tl.static_range(N):
-        out = out + (left[k] + right[k],)
-    return out
 
 
 @triton.jit
@@ -129,7 +127,6 @@ def climb(
     reals: best, near, factor, rate, floor, tolerance, 0.9^t, 0.999^t. whole: iteration, waited,
     ended, patience, limit.
     """
-    N: tl.constexpr = C + 1 if GEOMETRIC else C
     row = tl.program_id(0).to(tl.int64)
     run = tl.load(active + row).to(tl.int64)
     base = latents + run * (C * V) * n_latents
@@ -161,7 +158,7 @@ def climb(
         for c in tl.static_range(C):
             visits = visits + (0.0 * start[c],)
         for _ in range(STEPS):
-            visits = _sum_of(visits, law, C)
+            visits = sum_of(visits, law, C)
             law = pushed(law, chain, C)
         counts, largest = (), 0.0 * near
         if GEOMETRIC:
@@ -215,35 +212,32 @@ def climb(
             for k in tl.static_range(SCORES):
                 centred = tl.sum(sums[3 + C + SCORES + k], 0) - beyond * tl.sum(sums[3 + C + k], 0)
                 covariance = covariance + (centred / weight,)
-            ends, begins, path = (), start, chain
+            ends, gains = (), ()
             for c in tl.static_range(C):
                 ends = ends + (tl.sum(sums[3 + c], 0) / weight,)
             if GEOMETRIC:  # an edge counts for what leads there too
-                path = earning(chain, table, covariance, C, V)
-                ends, begins = ends + (0.0 * weight + 1.0,), start + (0.0 * weight,)
-            slope = ()
-            for a in tl.static_range(N):
-                for b in tl.static_range(N):
-                    slope = slope + (begins[a] * ends[b],)
-            stack = powers(path, N, STEPS, HIGHEST)
-            top = stack[0]
-            along = back(stack, slope, N, STEPS, HIGHEST)
+                for c in tl.static_range(C):
+                    gain = 0.0 * weight
+                    for v in tl.static_range(V):
+                        gain += table[c * V + v] * covariance[c * V + v]
+                    gains = gains + (gain,)
+                to_go, slopes = along_paths(start, chain, gains, ends, C, STEPS)
+            else:
+                to_go, slopes = by_power(start, chain, ends, C, STEPS, HIGHEST)
             finite = _is_finite(value)
             gradient, start_gradient = (), ()
             for c in tl.static_range(C):
                 for v in tl.static_range(V):
                     gain = covariance[c * V + v]
                     if GEOMETRIC:
-                        gain = gain * along[c * N + C]
-                    gain = factor * (gain + along[c * N + (c * V + v) % C])
+                        gain = gain * visits[c]
+                    gain = factor * (gain + slopes[c * C + (c * V + v) % C])
                     gradient = gradient + (gain,)
                     finite = finite & _is_finite(gain)
-            for a in tl.static_range(C):
-                gain = top[a * N] * ends[0]
-                for b in tl.static_range(1, N):
-                    gain += top[a * N + b] * ends[b]
+            for c in tl.static_range(C):
+                gain = to_go[c]
                 if SCORES > C * V:
-                    gain += covariance[C * V + a]
+                    gain += covariance[C * V + c]
                 start_gradient = start_gradient + (factor * gain,)
             better = factor * value > best + tolerance
             best = tl.where(better, factor * value, best)

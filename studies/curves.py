@@ -17,15 +17,21 @@ from posteer.core.errors import require
 from posteer.views.figures.canvas import canvas, check_path, save
 
 SERIES = {"overall": "all positions", "first_50": "first 50", "first_10": "first 10"}
+WIDEST = 4
+"""Panels side by side."""
 AIMS = {"overall": 1e-4, "first_50": 5e-4}
 
 
 def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
     """One panel per run; values at or below zero (noise around Bayes) are not drawn."""
-    figure, panels = canvas().subplots(1, len(runs), figsize=(5 * len(runs), 3.6), sharey=True)
-    for panel, (name, records) in zip(
-        [panels] if len(runs) == 1 else panels, runs.items(), strict=True
-    ):
+    columns = min(len(runs), WIDEST)
+    rows = -(-len(runs) // columns)
+    figure, panels = canvas().subplots(
+        rows, columns, figsize=(4 * columns, 3.4 * rows), sharey=True, squeeze=False
+    )
+    for spare in panels.flat[len(runs) :]:
+        spare.remove()
+    for panel, (name, records) in zip(panels.flat, runs.items(), strict=False):
         for key, label in SERIES.items():
             points = [(r["step"], r[key]) for r in records if r[key] is not None and r[key] > 0]
             (line,) = panel.plot(*zip(*points, strict=True), label=label, linewidth=1.2)
@@ -33,7 +39,8 @@ def draw(runs: dict[str, list[dict[str, Any]]], out: Path) -> None:
                 panel.axhline(AIMS[key], color=line.get_color(), linestyle=":", linewidth=1)
         panel.set(title=name, xlabel="step", yscale="log")
         panel.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("excess risk, nats per token (dotted: aim)")
+    for panel in panels[:, 0]:
+        panel.set_ylabel("excess risk, nats per token (dotted: aim)")
     figure.axes[0].legend()
     save(figure, out)
 

@@ -1,7 +1,7 @@
 """Which urn would give the published figures? The paper's training, looked at along its way.
 
     python studies/urns.py train --out RUN --seed 0 --device cuda [--minutes 9] [--until 16000]
-        [--startless]
+        [--startless] [--steps 16000]
     python studies/urns.py                      # from docs/records/urns.jsonl
 
 train: the paper's schedule of 100,000 steps, in `RUN/seed-0`; stopped, the same command goes on. At
@@ -10,7 +10,8 @@ the best J of all 64 prompts of length 6 for every target, with the network read
 bfloat16, with its start token and without; ESS/L of three fixed prompts over rollouts; what GCG
 reaches at length 50 for the targets where no urn came near. Some 7 minutes of an H200 to 8,000.
 A GPU does not repeat a training to the last bit: `--run 2` is another one of the same seed. With
-`--startless` the network is trained without a start token, and read as it was trained.
+`--startless` the network is trained without a start token, and read as it was trained; with
+`--steps` on a shorter schedule.
 show: how far each is from what is published: means of PPT that no prompt of its 64 reaches; J of
 the best prompt of a target, which is published where a method was at rank 1 on every seed (how
 many are the same when printed, and the root of the mean square distance); ESS/L; and the distance
@@ -48,10 +49,11 @@ from posteer.paper.agreement import exact_optimum
 from posteer.paper.published import METHODS, TARGETS, VARIANTS, published, utility_of_target
 from posteer.tokens.contexts import all_sequences
 from posteer.training.loop import Trainer
-from posteer.training.plan import make_plan
+from posteer.training.plan import PRESETS, make_plan
 
 KEPT = RECORDS / "urns.jsonl"
 MILESTONES = [250, 500] + [n * 2**power for power in range(7) for n in (1000, 1500)] + [100_000]
+SCHEDULE = PRESETS["urn"].steps
 GREEDY = ("dyck", "dir-2", "dir-4")
 ROUNDING = 0.005
 
@@ -110,22 +112,25 @@ def looked_at(trainer: Trainer, rollouts: int) -> dict[str, Any]:
         "gcg": {target: reached[10 * row : 10 * row + 10] for row, target in enumerate(GREEDY)},
         "readings": best_of_all(trainer.network, startless),
         **({"startless": True} if startless else {}),
+        **({"schedule": trainer.plan.steps} if trainer.plan.steps != SCHEDULE else {}),
     }
 
 
 def train(given: Any) -> None:
     began = time.monotonic()
     device = pick_device(given.device)
-    plan = make_plan("urn", None, {}, {"seed": given.seed})
+    plan = make_plan("urn", None, {}, {"seed": given.seed, "steps": given.steps})
     known = read_records(given.keep) if given.keep.is_file() else []
-    own = (given.startless, given.seed, given.run)
+    own = (given.startless, given.seed, -given.steps, given.run)
     done = {one["step"] for one in known if _which(one) == own}
     name = f"seed-{given.seed}" + (f"-run-{given.run}" if given.run > 1 else "")
     name += "-startless" if given.startless else ""
+    name += f"-of-{given.steps}" if given.steps != SCHEDULE else ""
     kind = StartlessTrainer if given.startless else Trainer
     trainer = kind(plan, given.out / name, device=device, compiled=device != "cpu")
     trainer.log_every = trainer.evaluate_every = MILESTONES[0]
-    for stop in [one for one in MILESTONES if trainer.step <= one <= given.until]:
+    until = min(given.until, given.steps)
+    for stop in [one for one in MILESTONES if trainer.step <= one <= until]:
         left = given.minutes - (time.monotonic() - began) / 60
         if trainer.step < stop:
             trainer.run(max_minutes=left, should_stop=lambda stop=stop: trainer.step >= stop)  # type: ignore[misc]
@@ -143,9 +148,10 @@ def train(given: Any) -> None:
         print(f"step {trainer.step}, {spent:.0f} s: {trainer.excess}", flush=True)
 
 
-def _which(one: dict[str, Any]) -> tuple[bool, int, int]:
-    """The training that a line of the record is of."""
-    return one.get("startless", False), one["seed"], one.get("run", 1)
+def _which(one: dict[str, Any]) -> tuple[bool, int, int, int]:
+    """The training that a line of the record is of; of a seed's, longer schedules first."""
+    schedule = one.get("schedule", SCHEDULE)
+    return one.get("startless", False), one["seed"], -schedule, one.get("run", 1)
 
 
 @cache
@@ -210,9 +216,10 @@ def show(lines: list[dict[str, Any]], readings: Sequence[str] = tuple(READINGS))
         f"{far['same']} ({far['apart']:.2f}) | {exact['dyck']:.2f} | | | |"
     )
     for one in sorted(lines, key=lambda one: (_which(one), one["step"])):
-        startless, seed, run = _which(one)
+        startless, seed, schedule, run = _which(one)
         said = f"{seed}, run {run}" if run > 1 else str(seed)
         said += ", no start token" if startless else ""
+        said += f", schedule of {-schedule:,}" if schedule != -SCHEDULE else ""
         reached = ", ".join(f"{fmean(one['gcg'][target]):.2f}" for target in GREEDY)
         ess = ", ".join(f"{one['ess'][name]:.2f}" for name in PROMPTS)
         for reading in (name for name in readings if name in one["readings"]):
@@ -237,6 +244,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--run", type=positive, default=1, help="another training of this seed")
     parser.add_argument("--startless", action="store_true", help="trained without a start token")
+    parser.add_argument("--steps", type=positive, default=SCHEDULE, help="of the schedule")
     parser.add_argument("--until", type=positive, default=MILESTONES[-1])
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--rollouts", type=positive, default=1000)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from running import read_document
 
+from posteer.api.eliciting import elicit_many
 from posteer.cli import main
 from posteer.core.randomness import torch_stream
 from posteer.models import load, open_model
@@ -37,6 +38,16 @@ def odd(cells):
     return outside(cells, snapped, {})
 
 
+@pytest.fixture(scope="module")
+def moved(cells):
+    """Cells that urns trained alike move as far as they are outside."""
+    from results_parts import Beside
+
+    beside = Beside.of(RECORDS)
+    every = outside(cells, beside.other_snapping, beside.other_models)
+    return [one for one in every if one.why is Why.MODELS]
+
+
 def answer(command, capsys):
     """What a command of ours says, as JSON."""
     words = shlex.split(command)
@@ -57,11 +68,39 @@ def test_the_best_of_all_prompts_by_the_command_that_is_named(why, odd, capsys):
         assert said["optimum"] < one.pair.theirs.value - 0.005
 
 
-def test_the_named_commands_stand_on_the_page(odd):
+def test_another_urn_by_the_command_that_is_named(moved, capsys, monkeypatch):
+    """The first cell at m=6: the ten runs have the recorded mean, and are nearer than ours."""
+    monkeypatch.chdir(DOCS.parent)
+    one = next(one for one in moved if one.pair.key[2] == 6)
+    (found,) = answer(command_of(one), capsys)["methods"]
+    recorded = [figure.value for figure in one.elsewhere]
+    assert min(abs(found["mean"] - value) for value in recorded) < found["standard_error"]
+    assert abs(found["mean"] - one.pair.theirs.value) < abs(one.pair.difference)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_gcg_on_more_urns_is_run_again_on_their_weights(seed):
+    """One goal at m=6, ten seeds: the recorded runs name these very weights."""
+    folder = f"studies/models/urn-16k-{seed}"
+    model = open_model(str(DOCS.parent / folder))
+    rows = [
+        row
+        for row in read_rows(RECORDS / "gcg-urns.parquet")
+        if (row["model"], row["utility"], row["length"]) == (folder, "dyck", 6)
+    ]
+    assert {row["model_fingerprint"] for row in rows} == {model.fingerprint}
+    again = elicit_many(model, ["dyck"], length=6, method="gcg", seeds=range(10))
+    found = {one.seed: one.expected_utility for one in again}
+    assert sorted(found) == sorted(row["seed"] for row in rows) == list(range(10))
+    for row in rows:
+        assert found[row["seed"]] == pytest.approx(row["expected_utility"], abs=2e-5)
+
+
+def test_the_named_commands_stand_on_the_page(odd, moved):
     page = (DOCS / "RESULTS.md").read_text()
     for why in (Why.NO_PROMPT, Why.NO_PROMPT_HERE, Why.JUDGED, Why.SNAPPING):
         assert command_of(next(one for one in odd if one.why is why)) in page
-    assert TESTS[Why.MODELS] in page
+    assert command_of(moved[0]) in page
     assert all(one.why is not Why.UNEXPLAINED for one in odd if one.why in TESTS)
 
 

@@ -94,6 +94,8 @@ class Outside:
     best: float | None = None
     bayes: float | None = None
     elsewhere: tuple[Figure, ...] = ()
+    nearest: str = ""
+    """Of other trained models the one whose figure is nearest to the published."""
 
 
 def outside(
@@ -132,13 +134,19 @@ def _explained(
     ranks = (cells.figure(pair.key, "rank"), published().get((*pair.key, "rank")))
     if all(rank is not None and rank.value == 1.0 for rank in ranks):
         return Outside(pair, gap, Why.JUDGED, best, bayes)
-    there = [some.figure(pair.key, "J") for some in other_models.values()]
-    others = tuple(figure for figure in there if figure is not None)
+    there = {name: some.figure(pair.key, "J") for name, some in other_models.items()}
+    apart = {
+        name: abs(figure.value - pair.theirs.value)
+        for name, figure in there.items()
+        if figure is not None
+    }
+    nearest = min(apart, key=lambda name: apart[name], default="")
+    others = tuple(figure for figure in there.values() if figure is not None)
     values = [figure.value for figure in (*others, pair.ours)]
     around = bool(others) and min(values) <= pair.theirs.value <= max(values)
-    if around or any(_reaches(figure, pair, compatible) for figure in others):
-        return Outside(pair, gap, Why.MODELS, best, bayes, others)
-    return Outside(pair, gap, Why.UNEXPLAINED, best, bayes, others)
+    reached = around or any(_reaches(figure, pair, compatible) for figure in others)
+    why = Why.MODELS if reached else Why.UNEXPLAINED
+    return Outside(pair, gap, why, best, bayes, others, nearest)
 
 
 def _reaches(figure: Figure, pair: Pair, matches: Matches) -> bool:

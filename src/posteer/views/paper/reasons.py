@@ -24,8 +24,8 @@ SHOWN = {
         "model."
     ),
     Why.MODELS: (
-        "Other urns moved it as far: `urn-16k`, which is shipped, and two more trained alike but "
-        "for 4,000 steps, whose weights were not kept. They are outside in cells where ours is not."
+        "Other urns moved it as far: `urn-16k`, and for GCG two more of 16,000 steps from other "
+        "seeds, whose weights are in `studies/models`. They are outside in cells where ours is not."
     ),
     Why.SNAPPING: (
         "Scored by its own last context in snapping, the same ascent ends in the best prompt. That "
@@ -38,7 +38,10 @@ TESTS = {
     Why.NO_PROMPT: f"posteer elicit --model exact:{{model}} {_BEST}",
     Why.NO_PROMPT_HERE: f"posteer elicit --model {{model}} {_BEST}",
     Why.JUDGED: f"posteer elicit --model {{model}} {_BEST}",
-    Why.MODELS: "posteer tables docs/records/urn-16k.parquet",
+    Why.MODELS: (
+        "posteer compare --model {nearest} --utility '{utility}' --length {length} --seeds 10 "
+        "--methods {method}"
+    ),
     Why.SNAPPING: (
         "posteer elicit --model {model} --utility {utility} --length {length} --method {method}"
     ),
@@ -61,9 +64,9 @@ VERDICTS = {
 def command_of(one: Outside) -> str | None:
     """The command that tests why a cell is outside."""
     model, target, length, method = one.pair.key
-    command = TESTS.get(one.why)
+    command, utility = TESTS.get(one.why), utility_of_target(target)
     return command and command.format(
-        model=model, utility=utility_of_target(target), length=length, method=method
+        model=model, utility=utility, length=length, method=method, nearest=one.nearest
     )
 
 

@@ -69,7 +69,8 @@ PHASES = {
 READING = (
     "How to read it: J is the expected utility of the prompt that a method found, on the "
     "model; m is the length of prompts; figures in brackets are standard errors over ten "
-    "seeds. Methods: PPT and PPT-RB are the paper's (`ppt`, `ppt-rb`), (A) with latents of "
+    "seeds (all ten of PPT and PPT-RB read one bank, so theirs leave out what another bank "
+    "would change). Methods: PPT and PPT-RB are the paper's (`ppt`, `ppt-rb`), (A) with latents of "
     "the known prior instead of the model's own; GCG is gradient search. Targets: q-0.3 "
     "wants three ones in ten, tau-0.2 tokens that are 1 with probability 0.2, sym-0.1 "
     "repeats of the token before with probability 0.1, dir-4 a random law of seed 4, dyck "

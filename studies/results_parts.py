@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import greedy
 import order_one
 import statements
 import urns
+from other_urns import from_urn_to_urn, other_urns
 from running import read_document, read_records
 from tables import heading
 
@@ -20,11 +20,10 @@ from posteer.banks import DrawPlan
 from posteer.banks.shipped import shipped_bank
 from posteer.models.shipped import load, model_facts, shipped_models
 from posteer.paper.agreement import Outside, Why, pairs
-from posteer.paper.cells import Cells, compatible
+from posteer.paper.cells import Cells
 from posteer.paper.claims import FALSE_ALARM, Standing, Verdict
 from posteer.paper.joint import Starts
 from posteer.paper.power import right
-from posteer.paper.published import LENGTHS, TARGETS, Figure, published
 from posteer.sweeps.results import Row, read_rows
 from posteer.training.plan import PRESETS
 from posteer.views.paper.reasons import said_of
@@ -66,24 +65,13 @@ class Beside:
         snapped = folder / "rollouts-own-context.parquet"
         return cls(
             Cells(read_rows(snapped)) if snapped.exists() else None,
-            _other_urns(folder),
+            other_urns(folder),
             read_records(path) if (path := folder / "urns.jsonl").exists() else None,
             *(
                 read_document(path) if (path := folder / f"{name}.json").exists() else None
                 for name in NAMES
             ),
         )
-
-
-def _other_urns(folder: Path) -> dict[str, Cells]:
-    """Runs on urns of fewer steps and other seeds, by what `--model` takes, each as if it were the
-    urn. Those of `urn-16k` are from when it was called so."""
-    found: dict[str, list[Row]] = defaultdict(list)
-    for path in (folder / "urn-16k.parquet", folder / "gcg-urns.parquet"):
-        for row in read_rows(path) if path.exists() else ():
-            name = path.stem if row["model"] == "urn" else row["model"]
-            found[name].append({**row, "model": "urn"})
-    return {name: Cells(rows) for name, rows in found.items()}
 
 
 def unexplained_section(
@@ -274,41 +262,7 @@ def greedy_section(cells: Cells, beside: Beside) -> list[str]:
             *greedy.show_evaluations(beside.evaluations),
             "",
         ]
-    return [*lines, *_from_urn_to_urn(cells, beside)]
-
-
-def _from_urn_to_urn(cells: Cells, beside: Beside) -> list[str]:
-    """How far GCG moves between models trained alike."""
-    urns_ = {"urn": cells, **beside.other_models}
-    reached: dict[int, dict[str, list[Figure | None]]] = {}
-    for length in LENGTHS:
-        keys = [("urn", target, length, "gcg") for target in TARGETS["urn"]]
-        reached[length] = {"published": [published().get((*key, "J")) for key in keys]}
-        for name, some in urns_.items():
-            reached[length][name] = [some.figure(key, "J") for key in keys]
-
-    def within(one: str, other: str, length: int) -> int:
-        both = zip(reached[length][one], reached[length][other], strict=True)
-        return sum(compatible(a, b, "J") for a, b in both if a is not None and b is not None)
-
-    def entry(one: str, other: str) -> str:
-        counts = (str(within(one, other, length)) for length in LENGTHS)
-        return "" if one == other else ", ".join(counts)
-
-    names, long = ("published", *urns_), max(LENGTHS)
-    theirs = [within("published", name, long) for name in urns_]
-    ours = [within(one, other, long) for one, other in combinations(urns_, 2)] or [0]
-    return [
-        "And how far is one urn from the next? Of the 31 cells of GCG those within three errors of "
-        "each other, at m=6 and at m=50. `urn-16k` and the two of `studies/models` were trained "
-        "for 16,000 steps or a little less, from three seeds. At m=50 the published runs share "
-        f"{min(theirs)} to {max(theirs)} cells with an urn here, and urns here {min(ours)} to "
-        f"{max(ours)} with each other.",
-        "",
-        *heading(f"| | {' | '.join(names)} |"),
-        *(f"| {one} | {' | '.join(entry(one, other) for other in names)} |" for one in names[1:]),
-        "",
-    ]
+    return [*lines, *from_urn_to_urn({"urn": cells, **beside.other_models})]
 
 
 def order_one_section(beside: Beside) -> list[str]:

@@ -41,6 +41,7 @@ from tables import heading
 from posteer.api.eliciting import elicit_many
 from posteer.banks import DrawPlan, draw_bank
 from posteer.core.device import pick_device
+from posteer.core.errors import require
 from posteer.families.registry import open_process
 from posteer.models import Metered
 from posteer.models.transformer.model import TransformerModel
@@ -116,10 +117,17 @@ def looked_at(trainer: Trainer, rollouts: int) -> dict[str, Any]:
     }
 
 
+def stops(until: int, steps: int) -> list[int]:
+    """Where a training is looked at: milestones, and the end of a shorter schedule."""
+    before = [one for one in MILESTONES if one <= min(until, steps)]
+    return before + [steps] * (steps <= until and steps not in before)
+
+
 def train(given: Any) -> None:
     began = time.monotonic()
     device = pick_device(given.device)
     plan = make_plan("urn", None, {}, {"seed": given.seed, "steps": given.steps})
+    require(given.steps > plan.warmup, f"--steps {given.steps}: warming up takes {plan.warmup}")
     known = read_records(given.keep) if given.keep.is_file() else []
     own = (given.startless, given.seed, -given.steps, given.run)
     done = {one["step"] for one in known if _which(one) == own}
@@ -129,8 +137,7 @@ def train(given: Any) -> None:
     kind = StartlessTrainer if given.startless else Trainer
     trainer = kind(plan, given.out / name, device=device, compiled=device != "cpu")
     trainer.log_every = trainer.evaluate_every = MILESTONES[0]
-    until = min(given.until, given.steps)
-    for stop in [one for one in MILESTONES if trainer.step <= one <= until]:
+    for stop in [one for one in stops(given.until, given.steps) if trainer.step <= one]:
         left = given.minutes - (time.monotonic() - began) / 60
         if trainer.step < stop:
             trainer.run(max_minutes=left, should_stop=lambda stop=stop: trainer.step >= stop)  # type: ignore[misc]

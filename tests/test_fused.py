@@ -161,7 +161,8 @@ WHOLE = dict.fromkeys(("whole", "active"), "*i32") | dict.fromkeys(("n_latents",
 
 
 def compiled(contexts, steps, geometric, first, horizon):
-    fixed = {"C": contexts, "V": 2, "K": 2**horizon, "STEPS": steps, "HORIZON": horizon}
+    words = 2**horizon if horizon else 0
+    fixed = {"C": contexts, "V": 2, "K": words, "STEPS": steps, "HORIZON": horizon}
     fixed |= {"HIGHEST": steps.bit_length() - 1, "HAS_FIRST": first, "GEOMETRIC": geometric}
     fixed |= {"SCORES": 2 * contexts + (contexts if geometric and first else 0), "BLOCK": 128}
     kinds = WHOLE | {"keys": "*i64"} | dict.fromkeys(fixed, "constexpr")
@@ -174,6 +175,7 @@ def compiled(contexts, steps, geometric, first, horizon):
 compiled(2, 49, False, False, 0)
 compiled(1, 50, False, False, 4)
 compiled(2, 5, True, True, 4)
+compiled(4, 48, True, False, 0)
 print("equal")
 """
 

@@ -62,6 +62,8 @@ def test_archives_hold_what_they_should(tmp_path):
     docs = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     assert docs | {"CHANGELOG.md", "constraints.txt", "tests/test_packaging.py"} <= names
     assert not [name for name in names if name.endswith(".pyc")]
+    beside = [name for name in names if name.startswith("studies/models/")]
+    assert beside and not [name for name in beside if name.endswith(".safetensors")], "too large"
     with zipfile.ZipFile(next((copy / "dist").glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "installed")
     metadata = next((tmp_path / "installed").glob("*.dist-info/METADATA")).read_text()

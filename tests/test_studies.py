@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from posteer.banks.shipped import shipped_bank
+from posteer.core.errors import InputError
 from posteer.models import load, shipped_models
 
 STUDIES = Path(__file__).parent.parent / "studies"
@@ -176,6 +177,18 @@ def test_banks_are_as_large_as_a_model_can_write():
         bank, plan = shipped_bank(model.fingerprint), shipped_banks.plan_for(name, model, 0)
         asked = (plan.n_samples, plan.rollout_length)
         assert asked == (len(bank), bank.origin.rollout_length), name
+
+
+def test_a_training_is_looked_at_along_its_way_and_where_its_schedule_ends():
+    import urns
+
+    assert urns.stops(1500, 100_000) == [250, 500, 1000, 1500]
+    assert urns.stops(100_000, 100_000) == urns.MILESTONES
+    assert urns.stops(100_000, 16_000)[-2:] == [12_000, 16_000]
+    assert urns.stops(100_000, 5000)[-2:] == [4000, 5000]
+    assert urns.stops(4500, 5000)[-1] == 4000
+    with pytest.raises(InputError, match="--steps 900: warming up takes 1000"):
+        urns.main(["train", "--steps", "900"])
 
 
 def test_training_curves_are_drawn_again_as_they_are_committed(tmp_path):

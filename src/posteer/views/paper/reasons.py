@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from posteer.paper.agreement import Outside, Why
 from posteer.paper.claims import Standing, Verdict
 from posteer.paper.layouts import heading
-from posteer.paper.published import Figure, utility_of_target
+from posteer.paper.presets import PAPERS_SNAPPING
+from posteer.paper.published import VARIANTS, Figure, utility_of_target
 
 SHOWN = {
     Why.NO_PROMPT: (
@@ -40,7 +41,7 @@ TESTS = {
     Why.JUDGED: f"posteer elicit --model {{model}} {_BEST}",
     Why.MODELS: (
         "posteer compare --model {nearest} --utility '{utility}' --length {length} --seeds 10 "
-        "--methods {method}"
+        "--methods '{variant}'"
     ),
     Why.SNAPPING: (
         "posteer elicit --model {model} --utility {utility} --length {length} --method {method}"
@@ -64,9 +65,14 @@ VERDICTS = {
 def command_of(one: Outside) -> str | None:
     """The command that tests why a cell is outside."""
     model, target, length, method = one.pair.key
-    command, utility = TESTS.get(one.why), utility_of_target(target)
+    command = TESTS.get(one.why)
     return command and command.format(
-        model=model, utility=utility, length=length, method=method, nearest=one.nearest
+        model=model,
+        utility=utility_of_target(target),
+        length=length,
+        method=method,
+        variant=f"{method}({PAPERS_SNAPPING})" if method in VARIANTS else method,
+        nearest=one.nearest,
     )
 
 

@@ -1,9 +1,9 @@
 """The ascent as a Triton kernel: one program climbs one run, many steps to a launch.
 
-Tables and matrices are tuples of registers: of numbers for the prompt kernel, which is a latent of
-its own as far as powers go, and of blocks of latents. No program waits for another or for the host.
-Powers carry no scale here: a run whose latents weigh less than `LEAST_WEIGHT` in all, as prompts of
-many hundred tokens do, is left to torch.
+Tables and matrices are tuples of registers: of numbers for the prompt kernel, which under the
+linear tilt is a latent of its own as far as powers go, and of blocks of latents. No program waits
+for another or for the host. Powers carry no scale here: a run whose latents weigh less than
+`LEAST_WEIGHT` in all, as prompts of many hundred tokens do, is left to torch.
 """
 
 from __future__ import annotations

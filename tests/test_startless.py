@@ -59,7 +59,7 @@ def test_it_is_looked_at_as_the_others_are(trained):
     assert line["startless"] and set(line["readings"]) == {"float32", "bfloat16"}
     assert set(line["gcg"]) == set(urns.GREEDY) and all(map(len, line["gcg"].values()))
     (row,) = urns.show([line], ["float32", "no start token"])[4:]
-    assert row.startswith("| 0, no start token | 60 |") and " of 124 | " in row
+    assert row.startswith("| 0, no start token, schedule of 60 | 60 |") and " of 124 | " in row
 
 
 def test_what_is_published_of_best_prompts_tells_networks_apart():

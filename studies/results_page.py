@@ -19,6 +19,7 @@ from places import RECORDS, ROOT
 from results_parts import (
     Beside,
     agreement_section,
+    bank_section,
     claims_section,
     greedy_section,
     in_sample_section,
@@ -99,6 +100,7 @@ def document(rows: list[Row], facts: dict[str, Any], beside: Beside, figures: st
         *agreement_section(cells, odd, starts),
         *claims_section(judged),
         *statements_section(rows, beside),
+        *bank_section(cells, beside),
         *greedy_section(cells, beside),
         *urns_section(beside),
         *order_one_section(beside),

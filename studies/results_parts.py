@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import greedy
+import held_out_banks
 import order_one
 import statements
 import urns
@@ -49,6 +50,7 @@ class Beside:
     """Records beside the sweep that its differences from the paper are tested on."""
 
     other_snapping: Cells | None
+    held_out: Cells | None
     other_models: dict[str, Cells]
     urns: list[dict[str, Any]] | None
     starts: dict[str, Any] | None
@@ -62,9 +64,11 @@ class Beside:
     @classmethod
     def of(cls, folder: Path) -> Beside:
         """Those of a folder of records that are there."""
-        snapped = folder / "rollouts-own-context.parquet"
+        runs = (folder / "rollouts-own-context.parquet", folder / held_out_banks.KEPT.name)
+        snapped, held_out = (Cells(read_rows(p)) if p.exists() else None for p in runs)
         return cls(
-            Cells(read_rows(snapped)) if snapped.exists() else None,
+            snapped,
+            held_out,
             other_urns(folder),
             read_records(path) if (path := folder / "urns.jsonl").exists() else None,
             *(
@@ -263,6 +267,24 @@ def greedy_section(cells: Cells, beside: Beside) -> list[str]:
             "",
         ]
     return [*lines, *from_urn_to_urn({"urn": cells, **beside.other_models})]
+
+
+def bank_section(cells: Cells, beside: Beside) -> list[str]:
+    """What one bank for all seeds leaves out of the errors."""
+    if beside.held_out is None:
+        return []
+    return [
+        "## What the bank decides",
+        "",
+        "All seeds of PPT and PPT-RB read one bank, so errors over seeds leave out what another "
+        "would change. The same runs from the bank that is held out, `python "
+        "studies/held_out_banks.py`: how many prompts are the same; how far the means of cells "
+        "move, beside the error that is quoted (both root mean squares), and how many by more than "
+        "three of it; how many cells of J come within three errors of the published mean or leave.",
+        "",
+        *held_out_banks.show(cells, beside.held_out),
+        "",
+    ]
 
 
 def order_one_section(beside: Beside) -> list[str]:

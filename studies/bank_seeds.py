@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from beyond import WITHIN
+from other_urns import runs_on_the_shorter
 from places import RECORDS
 from running import Options, read_records, run
 from tables import grouped, heading
@@ -92,10 +93,8 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 
 def five_methods(paper: Path) -> Cells:
-    """Their runs on the paper's models, and on the shorter urn, which was called `urn` then."""
-    shorter = RECORDS / "urn-16k.parquet"
-    before = read_rows(shorter) if shorter.exists() else []
-    return Cells([*read_rows(paper), *({**row, "model": "urn-16k"} for row in before)])
+    """Their runs on the paper's models, and on the shorter urn."""
+    return Cells([*read_rows(paper), *runs_on_the_shorter(RECORDS)])
 
 
 def misses(records: list[dict[str, Any]], paper: Cells) -> list[str]:

@@ -14,15 +14,22 @@ from posteer.paper.published import LENGTHS, TARGETS, Figure, published
 from posteer.sweeps.results import Row, read_rows
 
 
+def runs_on_the_shorter(folder: Path) -> list[Row]:
+    """Those of the paper's sweep on `urn-16k`, which are from when it was called `urn`."""
+    return [{**row, "model": "urn-16k"} for row in _rows(folder / "urn-16k.parquet")]
+
+
 def other_urns(folder: Path) -> dict[str, Cells]:
     """Runs on urns of fewer steps and other seeds, by what `--model` takes, each as if it were the
-    urn. Those of `urn-16k` are from when it was called so."""
+    urn."""
     found: dict[str, list[Row]] = defaultdict(list)
-    for path in (folder / "urn-16k.parquet", folder / "gcg-urns.parquet"):
-        for row in read_rows(path) if path.exists() else ():
-            name = path.stem if row["model"] == "urn" else row["model"]
-            found[name].append({**row, "model": "urn"})
+    for row in (*runs_on_the_shorter(folder), *_rows(folder / "gcg-urns.parquet")):
+        found[row["model"]].append({**row, "model": "urn"})
     return {name: Cells(rows) for name, rows in found.items()}
+
+
+def _rows(path: Path) -> list[Row]:
+    return read_rows(path) if path.exists() else []
 
 
 def _near(one: Figure, other: Figure, _: str) -> bool:

@@ -79,6 +79,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path):
             line.close()
         finally:
             serving.send_signal(signal.SIGINT)
+        serving.wait(timeout=60)
         said, wrong = serving.stdout.read(), serving.stderr.read()  # with what was read ahead
     assert (serving.returncode, wrong) == (0, "")
     assert "posteer report kept" in said

@@ -13,6 +13,8 @@ import torch
 from posteer.banks.shipped import shipped_bank
 from posteer.core.errors import InputError
 from posteer.models import load, shipped_models
+from posteer.sweeps.configuration import read_config
+from posteer.sweeps.presets import preset
 
 STUDIES = Path(__file__).parent.parent / "studies"
 SHARED = {
@@ -179,6 +181,19 @@ def test_banks_are_as_large_as_a_model_can_write():
         bank, plan = shipped_bank(model.fingerprint), shipped_banks.plan_for(name, model, 0)
         asked = (plan.n_samples, plan.rollout_length)
         assert asked == (len(bank), bank.origin.rollout_length), name
+
+
+@pytest.mark.parametrize("name", ["held_out_banks.toml", "models/gcg.toml"])
+def test_sweeps_beside_the_papers_are_of_its_cells(name):
+    """Their files list goals, methods, lengths and seeds: those of the preset."""
+    paper = {grid.models[0]: grid for grid in preset("paper").grids}
+    found = {model: grid for grid in read_config(STUDIES / name).grids for model in grid.models}
+    assert len(found) == 2
+    for model, grid in found.items():
+        theirs = paper.get(model, paper["urn"])
+        for part in ("utilities", "lengths", "horizons", "seeds"):
+            assert getattr(grid, part) == getattr(theirs, part), part
+        assert set(grid.methods) < set(theirs.methods)
 
 
 def test_a_training_is_looked_at_along_its_way_and_where_its_schedule_ends():
